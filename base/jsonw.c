@@ -1,0 +1,175 @@
+/* base/jsonw.c - the writer half of base/json.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+
+static const char *utf8_next(const char *p, const char *end)
+{
+    unsigned char c = (unsigned char)*p;
+    int len = c < 0x80 ? 1 : (c >= 0xc2 && c < 0xe0) ? 2 : (c & 0xf0) == 0xe0 ? 3
+              : (c >= 0xf0 && c < 0xf5) ? 4 : 0;
+    if (!len || end - p < len)
+        return NULL;
+    for (int i = 1; i < len; i++)
+        if (((unsigned char)p[i] & 0xc0) != 0x80)
+            return NULL;
+    unsigned char d = len > 1 ? (unsigned char)p[1] : 0;
+    if ((c == 0xe0 && d < 0xa0) || (c == 0xed && d > 0x9f) || (c == 0xf0 && d < 0x90) ||
+        (c == 0xf4 && d > 0x8f))
+        return NULL;
+    return p + len;
+}
+
+bool utf8_valid(const void *p, size_t n)
+{
+    const char *c = p, *end = c + n;
+    while (c && c < end)
+        c = utf8_next(c, end);
+    return c != NULL;
+}
+
+static void put_string(struct str *s, const char *p, size_t n)
+{
+    const char *end = p + n;
+    str_addc(s, '"');
+    while (p < end) {
+        const char *next = utf8_next(p, end);
+        unsigned char c = (unsigned char)*p;
+        if (!next) {
+            str_add(s, "\xef\xbf\xbd");
+            next = p + 1;
+        } else if (c == '"' || c == '\\') {
+            str_addc(s, '\\');
+            str_addc(s, *p);
+        } else if (c == '\n') {
+            str_add(s, "\\n");
+        } else if (c < 0x20 || c == 0x7f) {
+            str_addf(s, "\\u%04x", c);
+        } else {
+            str_addn(s, p, (size_t)(next - p));
+        }
+        p = next;
+    }
+    str_addc(s, '"');
+}
+
+static void begin(struct jsonw *w, const char *key)
+{
+    if (w->has_items & 1ULL << w->depth)
+        str_addc(&w->out, ',');
+    w->has_items |= 1ULL << w->depth;
+    if (w->pretty && w->depth) {
+        str_addc(&w->out, '\n');
+        for (unsigned i = 0; i < w->depth; i++)
+            str_add(&w->out, "  ");
+    }
+    if (key) {
+        put_string(&w->out, key, strlen(key));
+        str_add(&w->out, w->pretty ? ": " : ":");
+    }
+}
+
+static void open_level(struct jsonw *w, const char *key, char c)
+{
+    begin(w, key);
+    str_addc(&w->out, c);
+    w->depth++;
+    w->has_items &= ~(1ULL << w->depth);
+}
+
+static void close_level(struct jsonw *w, char c)
+{
+    bool any = w->has_items & 1ULL << w->depth;
+    w->depth--;
+    if (w->pretty && any) {
+        str_addc(&w->out, '\n');
+        for (unsigned i = 0; i < w->depth; i++)
+            str_add(&w->out, "  ");
+    }
+    str_addc(&w->out, c);
+}
+
+void jw_obj(struct jsonw *w, const char *key)
+{
+    open_level(w, key, '{');
+}
+
+void jw_end_obj(struct jsonw *w)
+{
+    close_level(w, '}');
+}
+
+void jw_arr(struct jsonw *w, const char *key)
+{
+    open_level(w, key, '[');
+}
+
+void jw_end_arr(struct jsonw *w)
+{
+    close_level(w, ']');
+}
+
+void jw_bytes(struct jsonw *w, const char *key, const void *p, size_t n)
+{
+    begin(w, key);
+    put_string(&w->out, p, n);
+}
+
+void jw_str(struct jsonw *w, const char *key, const char *value)
+{
+    if (value)
+        jw_bytes(w, key, value, strlen(value));
+    else
+        jw_null(w, key);
+}
+
+void jw_strf(struct jsonw *w, const char *key, const char *fmt, ...)
+{
+    AUTOFREE char *p = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&p, fmt, ap) < 0)
+        abort();
+    va_end(ap);
+    jw_str(w, key, p);
+}
+
+void jw_int(struct jsonw *w, const char *key, int64_t v)
+{
+    begin(w, key);
+    str_addf(&w->out, "%lld", (long long)v);
+}
+
+void jw_u64(struct jsonw *w, const char *key, uint64_t v)
+{
+    begin(w, key);
+    str_addf(&w->out, "%llu", (unsigned long long)v);
+}
+
+void jw_double(struct jsonw *w, const char *key, double v)
+{
+    begin(w, key);
+    str_addf(&w->out, "%.3f", v);
+}
+
+void jw_bool(struct jsonw *w, const char *key, bool v)
+{
+    begin(w, key);
+    str_add(&w->out, v ? "true" : "false");
+}
+
+void jw_null(struct jsonw *w, const char *key)
+{
+    begin(w, key);
+    str_add(&w->out, "null");
+}
+
+void jw_strv(struct jsonw *w, const char *key, const struct strv *l)
+{
+    jw_arr(w, key);
+    for (size_t i = 0; i < l->n; i++)
+        jw_str(w, NULL, l->v[i]);
+    jw_end_arr(w);
+}
