@@ -1,0 +1,85 @@
+/* oci/plan.h - the validated, immutable description of one sandbox.
+ *
+ * cmd/ and config fill it, plan_check() judges it, everything below the life cycle only reads it.
+ * All paths are absolute and normal (no "..", no double slash).
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/* One thing to put into the root file system, in order. */
+enum plan_mount_kind {
+    MOUNT_BIND,  /* src (directory or file) at dst; recursive */
+    MOUNT_LINK,  /* a symlink at dst with the text src */
+    MOUNT_DIR,   /* an empty, root-owned 0755 directory at dst */
+    MOUNT_TMPFS, /* an empty directory at dst that the sandbox's user may write */
+    MOUNT_EMPTY, /* hide the file or directory dst behind an empty, unreadable one */
+};
+
+struct plan_mount {
+    enum plan_mount_kind kind;
+    char *src, *dst;
+    bool ro;
+    bool user; /* asked for with -v: writable as the sandbox's user */
+};
+
+struct plan_mounts {
+    struct plan_mount *v;
+    size_t n;
+};
+
+void plan_mounts_add(struct plan_mounts *l, enum plan_mount_kind kind, const char *src,
+                     const char *dst, bool ro);
+void plan_mounts_free_p(struct plan_mounts *l);
+
+enum workspace_mode { WORKSPACE_OVERLAY, WORKSPACE_COPY, WORKSPACE_BIND };
+
+/* A limit, and whether the user asked for it (then it must hold) or it is a default. */
+struct limit {
+    uint64_t value;
+    bool asked;
+};
+
+struct plan {
+    char *id;   /* 12 hex digits */
+    char *name; /* may be NULL */
+    struct strv labels;
+
+    char *image;               /* "host" or an image's name */
+    struct strv image_layers;  /* unpacked layers of an image, top first; empty for host */
+    struct plan_mounts mounts; /* what makes the root: system directories, /etc, tool chains, -v */
+
+    uid_t uid; /* inside */
+    gid_t gid;
+    char *user, *home;
+    uid_t owner_uid; /* outside: who owns what the workspace brings back */
+    gid_t owner_gid;
+
+    struct strv argv, env;
+    char *cwd; /* inside */
+
+    char *project;    /* outside; NULL: none */
+    dev_t project_dev;
+    ino_t project_ino;
+    enum workspace_mode mode;
+    bool read_only;
+    struct strv hide; /* relative to the project */
+    struct strv extra_lowers; /* absolute: git directories of a worktree, sub-mounts: own overlays */
+
+    struct limit memory, cpus_milli, pids, disk, inodes, nofile;
+    uint64_t timeout_ms; /* 0: none */
+    uint64_t max_output; /* bytes per stream */
+
+    bool tty, keep;
+};
+
+struct plan *plan_new(void);
+struct plan *plan_free(struct plan *p);
+static inline void plan_free_p(struct plan **p)
+{
+    *p = plan_free(*p);
+}
