@@ -1,5 +1,9 @@
 /* cmd/cmd.h - one descriptor per command; parsing, help, man pages and completion derive from it.
  * cmd/ is the only room that prints: answers on stdout, talk on stderr.
+ *
+ * A command with sub-commands (image ls, image import) lists their descriptors in `subs` and has
+ * `.run = cmd_run_sub`: dispatch, help, man pages and completion follow. A sub-command's `name` is
+ * its own word ("ls"); its run() gets argv[0] = "ls".
  */
 #pragma once
 #include <stdbool.h>
@@ -13,7 +17,8 @@ struct opt {
     char letter;      /* short form, or 0 */
     const char *arg;  /* name of its value, NULL: a switch */
     const char *help; /* one sentence, no full stop */
-    const char *complete; /* what completion offers: "dir", "file", or words "a|b|c"; may be NULL */
+    /* What completion offers: "dir", "file", "image", "user" or words "a|b|c"; may be NULL. */
+    const char *complete;
 };
 
 struct cmd {
@@ -25,12 +30,29 @@ struct cmd {
     const char *examples; /* lines "petri run -- make test\twhat it does", may be NULL */
     const struct opt *opts;
     size_t n_opts;
+    /* What completion offers for operands: as for options, and "command" (a program, then files)
+     * or "petri" (petri's own commands); may be NULL. */
+    const char *complete;
+    const struct cmd *const *subs; /* NULL-terminated, may be NULL */
     bool hidden;
     int usage_exit; /* 2, or 125 for commands that run other commands */
     int (*run)(const struct cmd *c, int argc, char **argv);
 };
 
-extern const struct cmd *const commands[]; /* NULL-terminated, cmd/main.c */
+extern const struct cmd *const commands[]; /* NULL-terminated, cmd/commands.c */
+
+/* By name or alias, among `list`; NULL: not there. */
+const struct cmd *cmd_find_in(const struct cmd *const *list, const char *name);
+const struct cmd *cmd_find(const char *name); /* among `commands` */
+/* "image ls": the words that lead to the command. */
+const char *cmd_path(const struct cmd *c, char buf[64]);
+/* Runs one command with its own argv[0]; restarts the option parser, flushes stdout and turns an
+ * answer that could not be written into a failure. */
+int cmd_exec(const struct cmd *c, int argc, char **argv);
+/* The run() of a command with `subs`: argv[1] names the sub-command. */
+int cmd_run_sub(const struct cmd *c, int argc, char **argv);
+/* "did you mean X or Y?" among `list`, or an empty string. */
+void cmd_suggest(const struct cmd *const *list, const char *word, struct str *out);
 
 /* Walks the options of argv like getopt_long with "+" (stops at the first word). Returns the option,
  * NULL at the end (optind is then the first operand), or sets *bad after it printed the mistake
@@ -46,10 +68,13 @@ int cmd_fail(int status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int cmd_fail_err(int status, struct err *e, bool json);
 /* "petri: note" on stderr. */
 void cmd_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* True when `out` is a terminal that wants colour (NO_COLOR unset or empty, TERM not dumb). */
+bool cmd_colour(FILE *out);
 /* Prints a usage mistake with a hint at --help; returns c->usage_exit. */
 int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* Help texts, cmd/help.c: everything derives from the descriptors. */
 void help_overview(FILE *out);
 void help_command(const struct cmd *c, FILE *out);
-const struct cmd *cmd_find(const char *name); /* by name or alias */
+void help_man(const struct cmd *c, FILE *out); /* a man(7) page; c == NULL: petri(1) */
+int help_man_all(const char *dir, struct err **e); /* petri.1 and petri-NAME.1 for all, cmd/man.c */
