@@ -51,7 +51,7 @@ const char *cmd_path(const struct cmd *c, char buf[64]);
 int cmd_exec(const struct cmd *c, int argc, char **argv);
 /* The run() of a command with `subs`: argv[1] names the sub-command. */
 int cmd_run_sub(const struct cmd *c, int argc, char **argv);
-/* "did you mean X or Y?" among `list`, or an empty string. */
+/* " (did you mean 'X' or 'Y'?)" among `list`; adds nothing where no name is near. */
 void cmd_suggest(const struct cmd *const *list, const char *word, struct str *out);
 
 /* Walks the options of argv like getopt_long with "+" (stops at the first word). Returns the option,

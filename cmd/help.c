@@ -225,7 +225,7 @@ static const struct opt help_opts_table[] = {
     { "man-all", 0, "DIR", "write petri.1 and petri-NAME.1 of every command into DIR", "dir" },
 };
 
-static int help_one(const struct cmd *self, int argc, char **argv)
+static int help_one(int argc, char **argv)
 {
     const struct cmd *const *list = commands, *c = NULL;
     for (int i = 0; i < argc; i++) {
@@ -234,8 +234,8 @@ static int help_one(const struct cmd *self, int argc, char **argv)
             AUTOSTR struct str hint = STR_INIT;
             static const struct cmd *const none[] = { NULL };
             cmd_suggest(list ? list : none, argv[i], &hint);
-            return cmd_fail(2, "no help for '%s', there is no such command%s%s", argv[i],
-                            hint.len ? ": " : "", hint.len ? hint.p : "");
+            return cmd_fail(2, "no help for '%s', there is no such command%s", argv[i],
+                            hint.len ? hint.p : "");
         }
         c = sub;
         list = sub->subs;
@@ -268,7 +268,7 @@ static int help_run(const struct cmd *c, int argc, char **argv)
         return 0;
     }
     if (optind < argc)
-        return help_one(c, argc - optind, argv + optind);
+        return help_one(argc - optind, argv + optind);
     help_overview(stdout);
     return 0;
 }

@@ -21,8 +21,8 @@ int main(int argc, char **argv)
     if (!c) {
         AUTOSTR struct str hint = STR_INIT;
         cmd_suggest(commands, verb, &hint);
-        return cmd_fail(2, "'%s' is no petri command%s%s; all of them: petri --help", verb,
-                        hint.len ? ": " : "", hint.len ? hint.p : "");
+        return cmd_fail(2, "'%s' is no petri command%s; all of them: petri --help", verb,
+                        hint.len ? hint.p : "");
     }
     return cmd_exec(c, argc - 1, argv + 1);
 }

@@ -111,7 +111,7 @@ static void unknown_long(const struct cmd *c, const char *word, size_t len)
     names[c->n_opts] = "help";
     near = nearest_word(name, names, c->n_opts + 1);
     if (near)
-        cmd_usage(c, "unknown option '--%s', did you mean '--%s'?", name, near);
+        cmd_usage(c, "unknown option '--%s' (did you mean '--%s'?)", name, near);
     else
         cmd_usage(c, "unknown option '--%s'", name);
 }
@@ -250,10 +250,10 @@ void cmd_suggest(const struct cmd *const *list, const char *word, struct str *ou
         if (!near)
             break;
         seen[k] = cmd_find_in(list, near);
-        str_addf(out, k ? " or '%s'" : "did you mean '%s'", near);
+        str_addf(out, k ? " or '%s'" : " (did you mean '%s'", near);
     }
     if (out->len)
-        str_addc(out, '?');
+        str_add(out, "?)");
 }
 
 int cmd_exec(const struct cmd *c, int argc, char **argv)
@@ -284,8 +284,8 @@ int cmd_run_sub(const struct cmd *c, int argc, char **argv)
     if (!sub) {
         AUTOSTR struct str hint = STR_INIT;
         cmd_suggest(c->subs, argv[optind], &hint);
-        return cmd_usage(c, "'%s' is no %s command%s%s", argv[optind], c->name,
-                         hint.len ? ": " : "", hint.len ? hint.p : "");
+        return cmd_usage(c, "'%s' is no %s command%s", argv[optind], c->name,
+                         hint.len ? hint.p : "");
     }
     int skip = optind;
     return cmd_exec(sub, argc - skip, argv + skip);
