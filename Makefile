@@ -1,0 +1,33 @@
+# Short names; CMakePresets.json and scripts/ do the work.
+PREFIX ?= /usr/local
+SOURCES = $(wildcard base/*.[ch] oci/*.[ch] oci/*/*.[ch] image/*.[ch] image/*/*.[ch] \
+	runtime/*/*.[ch] cmd/*.[ch] tests/unit/*.[ch] tests/fuzz/*.[ch] tests/bench/*.[ch])
+
+all:
+	@scripts/build release
+
+check:
+	@scripts/test
+
+bench: all
+	@tests/bench/run --petri build/petri
+
+bench-peers:
+	@scripts/setup bench
+
+soak: all
+	@tests/soak/run --petri build/petri
+
+install: all
+	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
+
+deb: all
+	cd build && cpack -B ../dist
+
+format:
+	clang-format -i $(SOURCES)
+
+clean:
+	rm -rf build build-* dist
+
+.PHONY: all check bench bench-peers soak install deb format clean
