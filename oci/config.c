@@ -1,0 +1,191 @@
+#include "oci/config.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/json.h"
+#include "seccomp_bpf.h"
+
+static const char *const masked[] = {
+    "/proc/acpi", "/proc/asound", "/proc/bus", "/proc/cmdline", "/proc/config.gz", "/proc/device-tree",
+    "/proc/driver", "/proc/dynamic_debug", "/proc/fs", "/proc/interrupts", "/proc/iomem",
+    "/proc/ioports", "/proc/irq", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys",
+    "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/latency_stats",
+    "/proc/modules", "/proc/sched_debug", "/proc/schedstat", "/proc/scsi", "/proc/slabinfo",
+    "/proc/sysrq-trigger", "/proc/sysvipc", "/proc/timer_list", "/proc/timer_stats", "/proc/vmallocinfo",
+    "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/fs", "/sys/hypervisor", "/sys/kernel",
+    "/sys/module", "/sys/power",
+};
+
+static const char *const readonly[] = { "/proc/sys", "/proc/irq" };
+
+#ifdef PETRI_TEST_WEAKEN
+unsigned weakened(void)
+{
+    static const char *const words[] = { "seccomp", "nnp", "caps", "masks", "net",  "env",  "hide",
+                                         "limits",  "etc", "timeout", "pid1", "dev", "root", "kill" };
+    const char *s = getenv("PETRI_WEAKEN");
+    unsigned bits = 0;
+    for (size_t i = 0; s && i < ARRAY_LEN(words); i++) {
+        const char *at = strstr(s, words[i]);
+        if (at)
+            bits |= 1u << i;
+    }
+    return bits;
+}
+#else
+unsigned weakened(void)
+{
+    return 0;
+}
+#endif
+
+static void add_mount(struct jsonw *w, const char *dst, const char *type, const char *options)
+{
+    AUTOFREE char *list = str_dup(options);
+    jw_obj(w, NULL);
+    jw_str(w, "destination", dst);
+    jw_str(w, "type", type);
+    jw_str(w, "source", type);
+    jw_arr(w, "options");
+    for (char *save = NULL, *o = strtok_r(list, ",", &save); o; o = strtok_r(NULL, ",", &save))
+        jw_str(w, NULL, o);
+    jw_end_arr(w);
+    jw_end_obj(w);
+}
+
+/* The mounts that must be made inside the new namespaces; all others are in the root already. */
+static void add_mounts(struct jsonw *w)
+{
+    jw_arr(w, "mounts");
+    add_mount(w, "/proc", "proc", "nosuid,noexec,nodev");
+    add_mount(w, "/dev", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
+    add_mount(w, "/dev/pts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+    add_mount(w, "/dev/shm", "tmpfs", "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
+    add_mount(w, "/dev/mqueue", "mqueue", "nosuid,noexec,nodev");
+    add_mount(w, "/sys", "sysfs", "nosuid,noexec,nodev,ro");
+    jw_end_arr(w);
+}
+
+static void add_rlimit(struct jsonw *w, const char *name, int which, uint64_t value)
+{
+    struct rlimit cur;
+    if (getrlimit(which, &cur) == 0 && cur.rlim_max != RLIM_INFINITY && cur.rlim_max < value)
+        value = cur.rlim_max; /* never ask for more than we may hand down */
+    jw_obj(w, NULL);
+    jw_str(w, "type", name);
+    jw_u64(w, "hard", value);
+    jw_u64(w, "soft", value);
+    jw_end_obj(w);
+}
+
+static void add_process(struct jsonw *w, const struct plan *p, const struct bundle *b, unsigned weak)
+{
+    static const char *const sets[] = { "bounding", "effective", "permitted" };
+    static const char *const root_caps[] = { "CAP_CHOWN",  "CAP_DAC_OVERRIDE", "CAP_FOWNER",
+                                             "CAP_FSETID", "CAP_SETUID",       "CAP_SETGID" };
+
+    jw_obj(w, "process");
+    jw_bool(w, "terminal", false);
+    jw_obj(w, "user");
+    jw_u64(w, "uid", p->uid);
+    jw_u64(w, "gid", p->gid);
+    jw_end_obj(w);
+    jw_arr(w, "args");
+    jw_str(w, NULL, b->init);
+    jw_end_arr(w);
+    jw_arr(w, "env");
+    jw_str(w, NULL, "HOME=/"); /* else the runtime reads the image's /etc/passwd, whatever that is */
+    jw_end_arr(w);
+    jw_str(w, "cwd", "/"); /* petri-init changes directory itself */
+    jw_obj(w, "capabilities");
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        jw_arr(w, sets[i]);
+        for (size_t k = 0; p->uid == 0 && k < ARRAY_LEN(root_caps); k++)
+            jw_str(w, NULL, root_caps[k]);
+        if (weak & WEAK_CAPS) {
+            jw_str(w, NULL, "CAP_SYS_ADMIN");
+            jw_str(w, NULL, "CAP_MKNOD");
+        }
+        jw_end_arr(w);
+    }
+    jw_end_obj(w);
+    jw_arr(w, "rlimits");
+    add_rlimit(w, "RLIMIT_NOFILE", RLIMIT_NOFILE, p->nofile.value);
+    add_rlimit(w, "RLIMIT_CORE", RLIMIT_CORE, 0);
+    if (b->nproc)
+        add_rlimit(w, "RLIMIT_NPROC", RLIMIT_NPROC, b->nproc);
+    jw_end_arr(w);
+    jw_bool(w, "noNewPrivileges", !(weak & WEAK_NNP));
+    jw_end_obj(w);
+}
+
+static void add_idmap(struct jsonw *w, const char *key, const struct idmap *m)
+{
+    jw_arr(w, key);
+    for (size_t i = 0; i < m->n; i++) {
+        jw_obj(w, NULL);
+        jw_u64(w, "containerID", m->v[i].inside);
+        jw_u64(w, "hostID", m->v[i].outside);
+        jw_u64(w, "size", m->v[i].count);
+        jw_end_obj(w);
+    }
+    jw_end_arr(w);
+}
+
+static void add_namespace(struct jsonw *w, const char *type, const char *path)
+{
+    jw_obj(w, NULL);
+    jw_str(w, "type", type);
+    if (path)
+        jw_str(w, "path", path);
+    jw_end_obj(w);
+}
+
+static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
+{
+    jw_obj(w, "linux");
+    add_idmap(w, "uidMappings", &b->uids);
+    add_idmap(w, "gidMappings", &b->gids);
+    jw_arr(w, "namespaces");
+    add_namespace(w, "user", b->userns);
+    add_namespace(w, "network", b->netns);
+    add_namespace(w, "mount", NULL);
+    add_namespace(w, "pid", NULL);
+    add_namespace(w, "ipc", NULL);
+    add_namespace(w, "uts", NULL);
+    add_namespace(w, "cgroup", NULL);
+    jw_end_arr(w);
+    jw_arr(w, "maskedPaths");
+    for (size_t i = 0; i < ARRAY_LEN(masked) && !(weak & WEAK_MASKS); i++)
+        jw_str(w, NULL, masked[i]);
+    jw_end_arr(w);
+    jw_arr(w, "readonlyPaths");
+    for (size_t i = 0; i < ARRAY_LEN(readonly) && !(weak & WEAK_MASKS); i++)
+        jw_str(w, NULL, readonly[i]);
+    jw_end_arr(w);
+    jw_end_obj(w);
+}
+
+char *config_json(const struct plan *p, const struct bundle *b)
+{
+    AUTOJSONW struct jsonw w = {0};
+    unsigned weak = weakened();
+
+    jw_obj(&w, NULL);
+    jw_str(&w, "ociVersion", "1.0.2");
+    jw_obj(&w, "root");
+    jw_str(&w, "path", b->rootfs);
+    jw_bool(&w, "readonly", !(weak & WEAK_ROOT));
+    jw_end_obj(&w);
+    jw_str(&w, "hostname", p->name ? p->name : "petri");
+    add_mounts(&w);
+    add_process(&w, p, b, weak);
+    add_linux(&w, b, weak);
+    jw_obj(&w, "annotations");
+    if (!(weak & WEAK_SECCOMP))
+        jw_str(&w, "run.oci.seccomp_bpf_data", seccomp_bpf_base64);
+    jw_end_obj(&w);
+    jw_end_obj(&w);
+    return str_take(&w.out);
+}

@@ -1,0 +1,43 @@
+/* oci/config.h - a plan as an OCI runtime configuration (config.json). */
+#pragma once
+#include "oci/plan.h"
+
+/* Lines of a user namespace's map: container id, id outside it, count. */
+struct idmap_line {
+    uint32_t inside, outside, count;
+};
+struct idmap {
+    struct idmap_line v[5];
+    size_t n;
+};
+
+/* What the launcher made before the runtime starts. */
+struct bundle {
+    const char *rootfs;  /* directory with everything mounted in it */
+    const char *init;    /* path of petri-init inside */
+    const char *userns, *netns; /* paths of namespaces to join */
+    struct idmap uids, gids;
+    uint64_t nproc; /* RLIMIT_NPROC where no cgroup counts processes, else 0 */
+};
+
+/* Protections that a test build can take down one by one; always 0 in a real one. */
+enum {
+    WEAK_SECCOMP = 1,
+    WEAK_NNP = 2,
+    WEAK_CAPS = 4,
+    WEAK_MASKS = 8,
+    WEAK_NET = 16,
+    WEAK_ENV = 32,
+    WEAK_HIDE = 64,
+    WEAK_LIMITS = 128,
+    WEAK_ETC = 256,
+    WEAK_TIMEOUT = 512,
+    WEAK_PID1 = 1024,
+    WEAK_DEV = 2048,
+    WEAK_ROOT = 4096,
+    WEAK_KILL = 8192,
+};
+unsigned weakened(void);
+
+/* The JSON text; the caller frees it. */
+char *config_json(const struct plan *p, const struct bundle *b);
