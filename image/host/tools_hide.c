@@ -1,0 +1,97 @@
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "image/host/tools_priv.h"
+
+#define MAX_MATCHES 64
+
+/* Credentials by habit, below what comes in: `*` is one component. Whole name or nothing. */
+static const char *const hidden[] = {
+    ".asdf/installs/nodejs/*/etc/npmrc",
+    ".dotnet/corefx", /* the user's X.509 store, private keys included */
+    ".fnm/node-versions/*/installation/etc/npmrc",
+    ".local/share/fnm/node-versions/*/installation/etc/npmrc",
+    ".local/share/mise/installs/node/*/etc/npmrc",
+    ".nodenv/versions/*/etc/npmrc",
+    ".nvm/versions/node/*/etc/npmrc",
+    ".pyenv/versions/*/pip.conf",
+    ".sdkman/candidates/maven/*/conf/settings-security.xml",
+    ".volta/tools/image/node/*/etc/npmrc",
+};
+/* The same in every place, at its top. */
+static const char *const hidden_top[] = { ".condarc", ".env",   ".git-credentials",
+                                          ".netrc",   ".npmrc", "etc/npmrc",
+                                          "pip.conf" };
+
+static const char *const private_names[] = {
+    ".ssh",     ".gnupg",       ".aws",   ".azure",      ".kube",           ".docker",
+    ".netrc",   ".npmrc",       ".pypirc", ".mozilla",   ".password-store", "keyrings",
+    ".thunderbird", ".vault-token", ".pki", ".git-credentials", ".terraform.d", "gh",
+    ".gcloud",  "gcloud",       ".claude", ".codex",     ".gemini",         ".petri",
+};
+
+bool tools_private_name(const char *rel)
+{
+    for (const char *c = rel; c && *c;) {
+        size_t n = strcspn(c, "/");
+        for (size_t i = 0; i < ARRAY_LEN(private_names); i++)
+            if (strlen(private_names[i]) == n && strncmp(c, private_names[i], n) == 0)
+                return true;
+        if ((n == 2 && strncmp(c, "..", 2) == 0) || (n == 1 && *c == '.'))
+            return true;
+        c += n + (c[n] == '/');
+    }
+    return false;
+}
+
+static void hide_path(struct tools *t, const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) < 0)
+        return;
+    if (!S_ISLNK(st.st_mode)) {
+        plan_mounts_add(t->mounts, MOUNT_EMPTY, NULL, path, true);
+        return;
+    }
+    /* what the link leads to, where that is inside too */
+    AUTOFREE char *real = fs_realpath(path);
+    AUTOFREE char *lex = real ? tools_lexical(t, real) : NULL;
+    if (lex && tools_there(t, lex) && (!t->project || !path_below(lex, t->project)))
+        plan_mounts_add(t->mounts, MOUNT_EMPTY, NULL, lex, true);
+}
+
+/* Every match of `pattern` below `base`; one level of directory reading per `*`. */
+static void hide_matches(struct tools *t, const char *base, const char *pattern)
+{
+    const char *star = strstr(pattern, "*/");
+    if (!star) {
+        AUTOFREE char *p = path_join(base, pattern);
+        hide_path(t, p);
+        return;
+    }
+    AUTOFREE char *head = str_printf("%s/%.*s", base, (int)(star - pattern), pattern);
+    DIR *d = opendir(head);
+    struct dirent *de;
+    for (int n = 0; d && n < MAX_MATCHES && (de = readdir(d)); n++) {
+        if (de->d_name[0] == '.')
+            continue;
+        AUTOFREE char *next = path_join(head, de->d_name);
+        hide_matches(t, next, star + 2);
+    }
+    if (d)
+        closedir(d);
+}
+
+void tools_hide(struct tools *t, const char *rel)
+{
+    AUTOFREE char *base = path_join(t->home, rel);
+    for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
+        if (path_below(hidden[i], rel))
+            hide_matches(t, t->home, hidden[i]);
+    for (size_t i = 0; i < ARRAY_LEN(hidden_top); i++) {
+        AUTOFREE char *p = path_join(base, hidden_top[i]);
+        hide_path(t, p);
+    }
+}
