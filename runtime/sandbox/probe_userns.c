@@ -1,0 +1,147 @@
+/* runtime/sandbox/probe_userns.c - what failed around namespaces, why, and what changes it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "runtime/sandbox/probe.h"
+
+char *probe_container_fix(const struct probe_host *h)
+{
+    struct str s = STR_INIT;
+    const char *kind = h->container;
+
+    if (!kind)
+        return NULL;
+    if (str_eq(kind, "kubernetes"))
+        return h->seccomp_mode == 2 || h->proc_masked
+                   ? str_dup("securityContext: {seccompProfile: {type: Unconfined}, procMount: "
+                             "Unmasked}")
+                   : NULL;
+    if (str_eq(kind, "lxc"))
+        return h->proc_masked ? str_dup("lxc config set NAME security.nesting true") : NULL;
+    if (h->seccomp_mode == 2)
+        str_add(&s, " --security-opt seccomp=unconfined");
+    if (h->apparmor)
+        str_add(&s, " --security-opt apparmor=unconfined");
+    if (h->proc_masked)
+        str_add(&s, str_eq(kind, "podman") ? " --security-opt unmask=ALL"
+                                           : " --security-opt systempaths=unconfined");
+    if (!s.len)
+        return NULL;
+    char *fix = str_printf("%s run%s ...", str_eq(kind, "podman") ? "podman" : "docker", s.p);
+    str_reset(&s);
+    return fix;
+}
+
+/* Gives this very program the right, and nothing else on the machine. */
+static char *apparmor_fix(void)
+{
+    static const char load[] = "sudo apparmor_parser -r /etc/apparmor.d/petri";
+    AUTOFREE char *exe = fs_readlink(AT_FDCWD, "/proc/self/exe");
+
+    if (fs_exists("/etc/apparmor.d/petri"))
+        return str_dup(load);
+    return str_printf("printf 'abi <abi/4.0>,\\nprofile petri \"%s\" flags=(unconfined) {\\n  "
+                      "userns,\\n}\\n' | sudo tee /etc/apparmor.d/petri && %s",
+                      exe ? exe : "/usr/bin/petri", load);
+}
+
+/* Why user namespaces fail, from what is around; `fix` may stay NULL. */
+static char *userns_reason(const struct probe_host *h, const struct probe_tries *t, char **fix)
+{
+    int err = t->userns > 0 ? t->userns : t->maps > 0 ? t->maps : t->tmpfs;
+    bool refused = err == EPERM || err == EACCES;
+
+    if (t->userns == EINVAL || t->userns == ENOSYS) {
+        *fix = str_dup("boot a kernel with CONFIG_USER_NS");
+        return str_dup("are not in this kernel");
+    }
+    if ((t->userns == ENOSPC || t->userns == EUSERS) &&
+        probe_sysctl("/proc/sys/user/max_user_namespaces") == 0) {
+        *fix = str_dup("sudo sysctl -w user.max_user_namespaces=15000");
+        return str_dup("are switched off (user.max_user_namespaces=0)");
+    }
+    if (t->userns == ENOSPC || t->userns == EUSERS) {
+        *fix = str_dup("end other sandboxes, or raise user.max_user_namespaces on the machine around "
+                       "this one");
+        return str_dup("are used up, or an outer namespace allows no more");
+    }
+    if (h->uid && refused && probe_sysctl("/proc/sys/kernel/unprivileged_userns_clone") == 0) {
+        *fix = str_dup("sudo sysctl -w kernel.unprivileged_userns_clone=1");
+        return str_dup("are for root only (kernel.unprivileged_userns_clone=0)");
+    }
+    if (h->uid && refused &&
+        probe_sysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1) {
+        *fix = apparmor_fix();
+        return str_dup("are blocked by AppArmor (Ubuntu's default)");
+    }
+    if (t->userns > 0 && refused && h->chrooted) {
+        *fix = str_dup("start petri outside the chroot, or enter it with pivot_root or a container");
+        return str_dup("can't be made in a chroot");
+    }
+    *fix = probe_container_fix(h);
+    if (refused && h->seccomp_mode == 2 && t->userns > 0)
+        return str_printf("are blocked by a seccomp filter%s%s", h->container ? " of " : "",
+                          h->container ? h->container : "");
+    if (refused && h->apparmor)
+        return str_printf("are blocked by the AppArmor profile %s", h->apparmor);
+    if (t->died)
+        return str_printf("killed the probe with signal %d", t->died);
+    return str_printf("do not work: %s", err > 0 ? strerror(err) : "nothing could be tried");
+}
+
+static bool userns_works(const struct probe_tries *t)
+{
+    return !t->userns && !t->maps && t->namespaces != PROBE_NOT_TRIED && t->tmpfs <= 0;
+}
+
+static void not_tried(struct probe_report *r, const char *id, const char *title, bool required)
+{
+    probe_add(r, id, title, required, PROBE_MISSING, str_dup("not tried"),
+              str_dup("needs user namespaces first"), NULL);
+}
+
+void probe_namespaces(struct probe_report *r, const struct probe_host *h,
+                            const struct probe_tries *t)
+{
+    char *fix = NULL;
+
+    if (userns_works(t)) {
+        probe_add(r, "userns", "user namespaces", true, PROBE_OK, str_dup("work"), NULL, NULL);
+    } else {
+        char *value = userns_reason(h, t, &fix);
+        probe_add(r, "userns", "user namespaces", true, PROBE_MISSING, value,
+                  str_dup("no sandbox can start"), fix);
+    }
+    if (t->namespaces > 0)
+        probe_add(r, "namespaces", "other namespaces", true, PROBE_MISSING,
+                  str_printf("%s: %s", t->ns_name, strerror(t->namespaces)),
+                  str_dup("no sandbox can start"),
+                  t->namespaces == ENOSPC
+                      ? str_printf("sudo sysctl -w user.max_%s_namespaces=15000", t->ns_name)
+                      : probe_container_fix(h));
+    else if (!t->namespaces)
+        probe_add(r, "namespaces", "other namespaces", true, PROBE_OK,
+                  str_dup("mnt pid ipc uts net cgroup"), NULL, NULL);
+    else
+        not_tried(r, "namespaces", "other namespaces", true);
+    if (!t->proc)
+        probe_add(r, "proc", "a /proc of its own", true, PROBE_OK, str_dup("works"), NULL, NULL);
+    else if (t->proc > 0)
+        probe_add(r, "proc", "a /proc of its own", true, PROBE_MISSING,
+                  h->proc_masked ? str_dup("refused: parts of /proc are covered here")
+                                 : str_printf("refused: %s", strerror(t->proc)),
+                  str_dup("no sandbox can start"),
+                  h->container ? probe_container_fix(h)
+                               : str_dup("unmount what covers parts of /proc, or start petri outside "
+                                         "of what did it"));
+    else
+        not_tried(r, "proc", "a /proc of its own", true);
+    if (!t->seccomp)
+        probe_add(r, "seccomp", "seccomp filters", true, PROBE_OK, str_dup("work"), NULL, NULL);
+    else
+        probe_add(r, "seccomp", "seccomp filters", true, PROBE_MISSING,
+                  str_dup(t->seccomp > 0 ? strerror(t->seccomp) : "not tried"),
+                  str_dup("no sandbox can start"), str_dup("boot a kernel with CONFIG_SECCOMP_FILTER"));
+}
