@@ -15,25 +15,31 @@ struct header {
     uint32_t magic, format;
     uint64_t gen;
     int64_t read_from, read_to;
-    uint32_t n, n_watch;       /* records; the watched ones come first */
-    uint32_t key, boot;        /* offsets into the strings */
-    uint32_t strings;          /* bytes of them, after the records; they end with NUL */
+    uint32_t n, n_watch; /* records; the watched ones come first */
+    uint32_t strings[2]; /* bytes of strings behind the watched records, behind the others */
     uint8_t unsure_files, unsure_dirs;
-    uint8_t pad[2];
+    uint8_t pad[6];
 };
 
 struct record {
     uint64_t ino, size;
     int64_t ctime_ns;
-    uint32_t path;
+    uint32_t path; /* into the strings of its part */
     uint32_t kind;
 };
 
-struct loaded {
-    char *buf;
-    const struct header *h;
+/* The file is: header, watched records, their strings (key and boot id first), the other records,
+ * their strings. A start reads the first part only. */
+struct part {
     const struct record *r;
+    size_t n, strings;
     const char *s;
+};
+
+struct loaded {
+    char *buf; /* NULL: the caller's */
+    struct header h;
+    struct part part[2];
 };
 
 static void loaded_free_p(struct loaded *l)
@@ -41,72 +47,93 @@ static void loaded_free_p(struct loaded *l)
     free(l->buf);
 }
 
-/* Reads and checks the shape, the key and the boot; false: there is no manifest to trust. */
-static bool load(int dir_fd, const char *key, const char *boot_id, struct loaded *ret)
+static bool set_part(struct part *p, const char *at, size_t n, size_t strings)
+{
+    p->r = (const struct record *)at;
+    p->n = n;
+    p->strings = strings;
+    p->s = at + n * sizeof(struct record);
+    if (strings == 0 || p->s[strings - 1] != '\0')
+        return n == 0 && strings == 0;
+    for (size_t i = 0; i < n; i++)
+        if (p->r[i].path >= strings)
+            return false;
+    return true;
+}
+
+/* Reads and checks the shape, the key and the boot; false: there is no manifest to trust. The
+ * buffer is used where all that is wanted fits. */
+static bool load(int dir_fd, const char *key, const char *boot_id, bool all, char *buf, size_t cap,
+                 struct loaded *ret)
 {
     AUTOCLOSE int fd = openat(dir_fd, "manifest", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
+    ssize_t got = fd < 0 ? -1 : RETRY(pread(fd, buf, cap, 0));
+    struct header *h = &ret->h;
 
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-        st.st_size < (off_t)sizeof(struct header) || st.st_size > MAX_MF)
+    if (got < (ssize_t)sizeof *h)
         return false;
-    size_t size = (size_t)st.st_size;
-    ret->buf = malloc(size);
-    if (!ret->buf || RETRY(read(fd, ret->buf, size)) != (ssize_t)size)
+    memcpy(h, buf, sizeof *h);
+    if (h->magic != MAGIC || h->format != ETC_FORMAT || h->gen == 0 ||
+        h->n > 2 * ETC_MAX_ENTRIES || h->n_watch > h->n || h->strings[0] > MAX_MF ||
+        h->strings[1] > MAX_MF)
         return false;
-    const struct header *h = ret->h = (const struct header *)ret->buf;
-    if (h->magic != MAGIC || h->format != ETC_FORMAT || h->gen == 0 || h->n > ETC_MAX_ENTRIES * 2 ||
-        h->n_watch > h->n || h->strings == 0 ||
-        sizeof *h + h->n * sizeof(struct record) + h->strings != size || h->key >= h->strings ||
-        h->boot >= h->strings || ret->buf[size - 1] != '\0')
-        return false;
-    ret->r = (const struct record *)(h + 1);
-    ret->s = (const char *)(ret->r + h->n);
-    for (uint32_t i = 0; i < h->n; i++)
-        if (ret->r[i].path >= h->strings)
+    size_t first = sizeof *h + h->n_watch * sizeof(struct record) + h->strings[0];
+    size_t second = (h->n - h->n_watch) * sizeof(struct record) + h->strings[1];
+    size_t pad = -first & 7, want = all ? first + pad + second : first;
+    if (want > (size_t)got) {
+        buf = ret->buf = malloc(want);
+        if (!buf || RETRY(pread(fd, buf, want, 0)) != (ssize_t)want)
             return false;
-    return strcmp(ret->s + h->key, key) == 0 && strcmp(ret->s + h->boot, boot_id) == 0;
+    }
+    if (!set_part(&ret->part[0], buf + sizeof *h, h->n_watch, h->strings[0]) ||
+        (all && !set_part(&ret->part[1], buf + first + pad, h->n - h->n_watch, h->strings[1])))
+        return false;
+    const char *s = ret->part[0].s;
+    size_t k = strlen(s) + 1;
+    return strcmp(s, key) == 0 && k < h->strings[0] && strcmp(s + k, boot_id) == 0;
 }
 
 uint64_t etc_manifest_check(int dir_fd, int etc_fd, const char *key, const char *boot_id)
 {
+    _Alignas(8) char buf[16384];
     CLEANUP(loaded_free_p) struct loaded l = { 0 };
 
-    if (!load(dir_fd, key, boot_id, &l) || l.h->unsure_files || l.h->unsure_dirs)
+    if (!load(dir_fd, key, boot_id, false, buf, sizeof buf, &l) || l.h.unsure_files ||
+        l.h.unsure_dirs)
         return 0;
-    for (uint32_t i = 0; i < l.h->n_watch; i++) {
-        const struct record *r = &l.r[i];
-        if (!etc_same(etc_fd, l.s + r->path, r->ino, r->size, r->ctime_ns, r->kind == ETC_DIR))
+    const struct part *p = &l.part[0];
+    for (size_t i = 0; i < p->n; i++) {
+        const struct record *r = &p->r[i];
+        if (!etc_same(etc_fd, p->s + r->path, r->ino, r->size, r->ctime_ns, r->kind == ETC_DIR))
             return 0;
     }
-    return l.h->gen;
+    return l.h.gen;
 }
 
 uint64_t etc_manifest_equal(int dir_fd, const char *key, const char *boot_id,
                             const struct etc_list *list, struct etc_manifest *m)
 {
+    _Alignas(8) char buf[4096];
     CLEANUP(loaded_free_p) struct loaded l = { 0 };
-    uint32_t k = 0;
+    size_t k[2] = { 0 };
 
-    if (!load(dir_fd, key, boot_id, &l) || l.h->unsure_files || l.h->n != list->n)
+    if (!load(dir_fd, key, boot_id, true, buf, sizeof buf, &l) || l.h.unsure_files ||
+        l.h.n != list->n)
         return 0;
-    for (int watched = 1; watched >= 0; watched--) {
-        for (size_t i = 0; i < list->n; i++) {
-            const struct etc_entry *n = &list->v[i];
-            const struct record *r = &l.r[k];
-            if (n->watch != watched)
-                continue;
-            if (r->kind != (uint32_t)n->kind || strcmp(l.s + r->path, n->path) != 0)
-                return 0;
-            if (n->kind != ETC_DIR &&
-                (r->ino != n->ino || r->size != n->size || r->ctime_ns != n->ctime_ns))
-                return 0;
-            k++;
-        }
+    for (size_t i = 0; i < list->n; i++) {
+        const struct etc_entry *n = &list->v[i];
+        const struct part *p = &l.part[!n->watch];
+        const struct record *r = &p->r[k[!n->watch]];
+        if (k[!n->watch]++ >= p->n || r->kind != (uint32_t)n->kind ||
+            strcmp(p->s + r->path, n->path) != 0)
+            return 0;
+        if (n->kind != ETC_DIR &&
+            (r->ino != n->ino || r->size != n->size || r->ctime_ns != n->ctime_ns))
+            return 0;
     }
-    m->read_from = l.h->read_from;
-    m->read_to = l.h->read_to;
-    return l.h->gen;
+    m->read_from = l.h.read_from;
+    m->read_to = l.h.read_to;
+    return l.h.gen;
 }
 
 static bool within(int64_t t, int64_t from, int64_t to)
@@ -117,7 +144,7 @@ static bool within(int64_t t, int64_t from, int64_t to)
 int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct etc_list *list,
                        struct err **e)
 {
-    AUTOSTR struct str out = STR_INIT, s = STR_INIT;
+    AUTOSTR struct str out = STR_INIT;
     struct header h = { .magic = MAGIC,
                         .format = ETC_FORMAT,
                         .gen = m->gen,
@@ -125,15 +152,17 @@ int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct et
                         .read_to = m->read_to,
                         .n = (uint32_t)list->n };
 
-    str_addn(&s, m->key, strlen(m->key) + 1);
-    h.boot = (uint32_t)s.len;
-    str_addn(&s, m->boot_id, strlen(m->boot_id) + 1);
     str_addn(&out, &h, sizeof h);
-    for (int watched = 1; watched >= 0; watched--) {
+    for (int part = 0; part < 2; part++) {
+        AUTOSTR struct str s = STR_INIT;
+        if (part == 0) {
+            str_addn(&s, m->key, strlen(m->key) + 1);
+            str_addn(&s, m->boot_id, strlen(m->boot_id) + 1);
+        }
         for (size_t i = 0; i < list->n; i++) {
             const struct etc_entry *n = &list->v[i];
             struct record r = { n->ino, n->size, n->ctime_ns, (uint32_t)s.len, (uint32_t)n->kind };
-            if (n->watch != watched)
+            if (n->watch != !part)
                 continue;
             h.n_watch += n->watch;
             if (n->kind == ETC_DIR)
@@ -143,10 +172,12 @@ int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct et
             str_addn(&s, n->path, strlen(n->path) + 1);
             str_addn(&out, &r, sizeof r);
         }
+        h.strings[part] = (uint32_t)s.len;
+        str_addn(&out, s.p ? s.p : "", s.len);
+        while (part == 0 && out.len & 7)
+            str_addc(&out, '\0');
     }
-    h.strings = (uint32_t)s.len;
     memcpy(out.p, &h, sizeof h);
-    str_addn(&out, s.p, s.len);
 
     /* No fsync: after a crash the boot id differs and the manifest is not read. */
     AUTOFREE char *tmp = str_printf("tmp-manifest-%d", (int)getpid());

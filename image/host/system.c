@@ -23,35 +23,26 @@ static const char *const install_dirs[] = {
 };
 static const char *const writable[] = { "/run", "/tmp", "/var/tmp" };
 
-/* Secrets by habit: for every reader, though they have no business in a sandbox. */
-static const char *const secrets[] = {
-    "/usr/etc/npmrc",
-    "/usr/etc/pip.conf",
-    "/usr/local/.env",
-    "/usr/local/.netrc",
-    "/usr/local/.npmrc",
-    "/usr/local/cargo/credentials",
-    "/usr/local/cargo/credentials.toml",
-    "/usr/local/etc/ipsec.secrets",
-    "/usr/local/etc/letsencrypt",
-    "/usr/local/etc/npmrc",
-    "/usr/local/etc/openvpn",
-    "/usr/local/etc/pip.conf",
-    "/usr/local/etc/ssh",
-    "/usr/local/etc/ssl/private",
-    "/usr/local/etc/wgetrc",
-    "/usr/local/etc/wireguard",
-    "/usr/local/lib/.npmrc",
-    "/usr/local/share/.npmrc",
-    "/usr/local/ssl/private",
-    "/usr/lib/ssl/private",
-    "/opt/.env",
-    "/opt/.netrc",
-    "/opt/.npmrc",
+/* Secrets by habit: readable for everybody, though they have no business in a sandbox. */
+static const struct {
+    const char *dir;
+    const char *names[10];
+} secrets[] = {
+    { "/usr/etc", { "npmrc", "pip.conf" } },
+    { "/usr/local", { ".env", ".netrc", ".npmrc" } },
+    { "/usr/local/cargo", { "credentials", "credentials.toml" } },
+    { "/usr/local/etc",
+      { "npmrc", "pip.conf", "wgetrc", "ssh", "letsencrypt", "openvpn", "wireguard",
+        "ipsec.secrets", "ssl/private" } },
+    { "/usr/local/lib", { ".npmrc" } },
+    { "/usr/local/share", { ".npmrc" } },
+    { "/usr/local/ssl", { "private" } },
+    { "/opt", { ".env", ".netrc", ".npmrc" } },
 };
 /* The same in each directory of /opt. */
-static const char *const opt_secrets[] = { ".aws", ".env", ".git-credentials", ".netrc", ".npmrc",
-                                           ".ssh", "etc/npmrc" };
+static const char *const opt_secrets[] = { ".aws",   ".env",   ".git-credentials",
+                                           ".netrc", ".npmrc", ".ssh",
+                                           "etc/npmrc" };
 #define OPT_MAX 64
 
 bool host_system_path(const char *path)
@@ -65,22 +56,35 @@ bool host_system_path(const char *path)
     return false;
 }
 
-/* Hides `path` if it is there; a link's target, if that comes in too. */
-static void hide(const char *root, const char *path, struct plan_mounts *ret)
+/* Hides `name` in the directory fd (which is `dir`) if it is there; a link's target, if that
+ * comes in too. */
+static void hide(const char *root, int fd, const char *dir, const char *name,
+                 struct plan_mounts *ret)
 {
-    AUTOFREE char *full = str_printf("%s%s", root, path);
     struct stat st;
 
-    if (lstat(full, &st) < 0)
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
+    AUTOFREE char *path = path_join(dir, name);
     if (!S_ISLNK(st.st_mode)) {
         plan_mounts_add(ret, MOUNT_EMPTY, NULL, path, true);
         return;
     }
+    AUTOFREE char *full = str_printf("%s%s", root, path);
     AUTOFREE char *real = fs_realpath(full);
     size_t n = strlen(root);
     if (real && strncmp(real, root, n) == 0 && host_system_path(real + n))
         plan_mounts_add(ret, MOUNT_EMPTY, NULL, real + n, true);
+}
+
+static void hide_secrets(const char *root, struct plan_mounts *ret)
+{
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++) {
+        AUTOFREE char *full = str_printf("%s%s", root, secrets[i].dir);
+        AUTOCLOSE int fd = open(full, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        for (size_t k = 0; fd >= 0 && k < ARRAY_LEN(secrets[i].names) && secrets[i].names[k]; k++)
+            hide(root, fd, secrets[i].dir, secrets[i].names[k], ret);
+    }
 }
 
 /* Directories of /opt are vendors' and sites' own: the usual names in each, no deeper. */
@@ -93,11 +97,11 @@ static void hide_in_opt(const char *root, struct plan_mounts *ret)
     for (int n = 0; d && n < OPT_MAX && (de = readdir(d));) {
         if (de->d_name[0] == '.' || (de->d_type != DT_DIR && de->d_type != DT_UNKNOWN))
             continue;
+        AUTOCLOSE int fd = openat(dirfd(d), de->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        AUTOFREE char *dir = str_printf("/opt/%s", de->d_name);
+        for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(opt_secrets); i++)
+            hide(root, fd, dir, opt_secrets[i], ret);
         n++;
-        for (size_t i = 0; i < ARRAY_LEN(opt_secrets); i++) {
-            AUTOFREE char *p = str_printf("/opt/%s/%s", de->d_name, opt_secrets[i]);
-            hide(root, p, ret);
-        }
     }
     if (d)
         closedir(d);
@@ -149,8 +153,7 @@ int host_system_mounts_at(const char *root, const char *home, bool root_construc
     }
     plan_mounts_add(ret, MOUNT_LINK, "/run", "/var/run", true);
     plan_mounts_add(ret, MOUNT_LINK, "/run/lock", "/var/lock", true);
-    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
-        hide(root, secrets[i], ret);
+    hide_secrets(root, ret);
     hide_in_opt(root, ret);
     for (size_t i = 0; i < ARRAY_LEN(writable); i++)
         plan_mounts_add(ret, MOUNT_TMPFS, NULL, writable[i], false);

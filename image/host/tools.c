@@ -52,12 +52,20 @@ static char *path_entry(struct tools *t, const char *entry)
 {
     if (entry[0] != '/')
         return NULL; /* depends on the directory one is in */
-    AUTOFREE char *p = normal(entry), *real = fs_realpath(p);
+    AUTOFREE char *p = normal(entry), *real = NULL;
     struct stat st;
+    bool odd = strstr(p, "/./") || strstr(p, "/..");
 
-    if (!real || stat(real, &st) < 0 || !S_ISDIR(st.st_mode))
+    if (stat(p, &st) < 0 || !S_ISDIR(st.st_mode))
         return NULL;
-    if (strstr(p, "/./") || strstr(p, "/..")) {
+    /* Nearly all of them. Where a link leads out of the system, it leads nowhere inside. */
+    bool ours = t->project && path_below(p, t->project);
+    if (!odd && !ours && (host_system_path(p) || (tools_bring_known(t, p) && tools_there(t, p))))
+        return TAKE_PTR(p);
+    real = fs_realpath(p);
+    if (!real)
+        return NULL;
+    if (odd) {
         free(p);
         p = str_dup(real);
     }
@@ -74,9 +82,11 @@ static char *path_entry(struct tools *t, const char *entry)
 
     AUTOFREE char *lex = tools_lexical(t, real);
     if (!tools_there(t, p) && !tools_there(t, lex) && !tools_bring_known(t, p) &&
-        !tools_bring_known(t, real) && !tools_bring_dir(t, lex))
-        return NULL;
-    tools_follow_links(t, real);
+        !tools_bring_known(t, real)) {
+        if (!tools_bring_dir(t, lex))
+            return NULL;
+        tools_follow_links(t, real);
+    }
     if (tools_there(t, p) && !(t->project && path_below(p, t->project)))
         return TAKE_PTR(p);
     return tools_there(t, lex) ? TAKE_PTR(lex) : NULL;
