@@ -142,41 +142,90 @@ int fs_private_dir(const char *path, struct err **e)
     return 0;
 }
 
-static int remove_below(int fd, dev_t dev, const char *name, struct err **e)
+/* Removing a tree. A sandbox may have nested directories deeper than there are descriptors: past
+ * MAX_OPEN levels a directory is renamed up to the top of the tree and taken in another round. */
+enum { MAX_OPEN = 64 };
+
+struct removal {
+    int top;
+    uint64_t mount;
+    unsigned moved;
+    bool again;
+};
+
+/* The mount a name lies on; a bind mount has the device number of its source, but its own id. */
+static uint64_t mount_id(int dirfd, const char *name, mode_t *ret_mode)
 {
-    DIR *d = fdopendir(fd);
+    struct statx sx;
+    if (statx(dirfd, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_MNT_ID | STATX_MODE, &sx) < 0)
+        return 0;
+    *ret_mode = sx.stx_mode;
+    return sx.stx_mnt_id;
+}
+
+static int open_for_removal(int dirfd, const char *name)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    struct stat st;
+    if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+        (st.st_mode & 0700) != 0700 && fchmodat(dirfd, name, 0700, 0) < 0)
+        return -1;
+    return openat(dirfd, name, flags);
+}
+
+static int remove_content(struct removal *r, int fd, unsigned depth, const char *name,
+                          struct err **e);
+
+static int remove_dir(struct removal *r, int dirfd, const char *name, unsigned depth,
+                      struct err **e)
+{
+    AUTOCLOSE int fd = -1;
+    int rc;
+
+    /* an overlay's work/work has mode 000: rmdir needs no right to read it */
+    if (unlinkat(dirfd, name, AT_REMOVEDIR) == 0)
+        return 0;
+    fd = open_for_removal(dirfd, name);
+    if (fd < 0)
+        return err_sys(e, "open '%s'", name);
+    if (depth >= MAX_OPEN) {
+        char up[32];
+        snprintf(up, sizeof up, ".deep-%d-%u", (int)getpid(), r->moved++);
+        r->again = true;
+        return renameat(dirfd, name, r->top, up) < 0 ? err_sys(e, "move '%s' up", name) : 0;
+    }
+    rc = remove_content(r, fd, depth + 1, name, e);
+    if (rc == 0 && unlinkat(dirfd, name, AT_REMOVEDIR) < 0)
+        return err_sys(e, "remove '%s'", name);
+    return rc;
+}
+
+static int remove_content(struct removal *r, int fd, unsigned depth, const char *name,
+                          struct err **e)
+{
+    int dup = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
+    DIR *d = dup < 0 ? NULL : fdopendir(dup);
     struct dirent *de;
-    int rc = 0;
 
     if (!d) {
-        close(fd);
+        close_p(&dup);
         return err_sys(e, "read directory '%s'", name);
     }
     while (rc == 0 && (de = readdir(d))) {
-        struct stat st;
+        mode_t mode = 0;
         if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
             continue;
-        if (unlinkat(dirfd(d), de->d_name, 0) == 0 || errno == ENOENT)
+        if (unlinkat(fd, de->d_name, 0) == 0 || errno == ENOENT)
             continue;
-        if (fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)) {
+        int sys = errno;
+        uint64_t mount = mount_id(fd, de->d_name, &mode);
+        errno = sys;
+        if (mount && mount != r->mount)
+            rc = err_new(e, ERR_DENIED, "'%s/%s' is another mount; left alone", name, de->d_name);
+        else if (!S_ISDIR(mode))
             rc = err_sys(e, "remove '%s/%s'", name, de->d_name);
-        } else if (st.st_dev != dev) {
-            rc = err_new(e, ERR_DENIED, "'%s/%s' is another file system; left alone", name,
-                         de->d_name);
-        } else {
-            /* an overlay's work/work has mode 000: rmdir needs no right to read it */
-            if (unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR) == 0)
-                continue;
-            if ((st.st_mode & 0700) != 0700)
-                (void)fchmodat(dirfd(d), de->d_name, 0700, 0);
-            int sub = openat(dirfd(d), de->d_name,
-                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            if (sub < 0)
-                rc = err_sys(e, "open '%s/%s'", name, de->d_name);
-            else if ((rc = remove_below(sub, dev, de->d_name, e)) == 0 &&
-                     unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR) < 0)
-                rc = err_sys(e, "remove '%s/%s'", name, de->d_name);
-        }
+        else
+            rc = remove_dir(r, fd, de->d_name, depth, e);
     }
     closedir(d);
     return rc;
@@ -184,18 +233,22 @@ static int remove_below(int fd, dev_t dev, const char *name, struct err **e)
 
 int fs_remove_tree(int dirfd, const char *path, struct err **e)
 {
-    struct stat st;
-    int fd, rc;
+    AUTOCLOSE int fd = -1;
+    struct removal r = { 0 };
+    mode_t mode;
+    int rc;
 
     if (unlinkat(dirfd, path, 0) == 0 || errno == ENOENT)
         return 0;
-    fd = openat(dirfd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        rc = err_sys(e, "open '%s'", path);
-        close_p(&fd);
-        return rc;
-    }
-    rc = remove_below(fd, st.st_dev, path, e);
+    fd = open_for_removal(dirfd, path);
+    if (fd < 0)
+        return err_sys(e, "open '%s'", path);
+    r.top = fd;
+    r.mount = mount_id(fd, "", &mode);
+    do {
+        r.again = false;
+        rc = remove_content(&r, fd, 1, path, e);
+    } while (rc == 0 && r.again);
     if (rc == 0 && unlinkat(dirfd, path, AT_REMOVEDIR) < 0)
         rc = err_sys(e, "remove '%s'", path);
     return rc;

@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
@@ -73,8 +74,8 @@ static int on_number(void *ctx, const char *p, size_t n)
 static int on_string(void *ctx, const unsigned char *p, size_t n)
 {
     struct builder *b = ctx;
-    if (memchr(p, 0, n)) {
-        b->wrong = "a string holds a NUL";
+    if (memchr(p, 0, n) || !utf8_valid(p, n)) {
+        b->wrong = "a string holds a NUL or is not UTF-8";
         return 0;
     }
     return add_value(b, new_value(JSON_STRING, p, n));
@@ -86,8 +87,8 @@ static int on_key(void *ctx, const unsigned char *p, size_t n)
     free(b->key);
     b->key = mem_zalloc(n + 1);
     memcpy(b->key, p, n);
-    if (memchr(p, 0, n) || json_get(b->stack[b->depth - 1], b->key)) {
-        b->wrong = "a key stands twice or holds a NUL";
+    if (memchr(p, 0, n) || !utf8_valid(p, n)) {
+        b->wrong = "a key holds a NUL or is not UTF-8";
         return 0;
     }
     return 1;
@@ -103,7 +104,33 @@ static int on_array(void *ctx)
     return add_value(ctx, new_value(JSON_ARRAY, NULL, 0));
 }
 
-static int on_end(void *ctx)
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Looked for once per object, sorted: a stranger's file may have very many keys. */
+static bool key_twice(const struct json *obj)
+{
+    AUTOFREE char **sorted = mem_dup(obj->keys, obj->n * sizeof *sorted);
+    qsort(sorted, obj->n, sizeof *sorted, compare_keys);
+    for (size_t i = 1; i < obj->n; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            return true;
+    return false;
+}
+
+static int on_end_map(void *ctx)
+{
+    struct builder *b = ctx;
+    if (key_twice(b->stack[--b->depth])) {
+        b->wrong = "a key stands twice";
+        return 0;
+    }
+    return 1;
+}
+
+static int on_end_array(void *ctx)
 {
     ((struct builder *)ctx)->depth--;
     return 1;
@@ -116,10 +143,39 @@ static const yajl_callbacks callbacks = {
     .yajl_string = on_string,
     .yajl_start_map = on_map,
     .yajl_map_key = on_key,
-    .yajl_end_map = on_end,
+    .yajl_end_map = on_end_map,
     .yajl_start_array = on_array,
-    .yajl_end_array = on_end,
+    .yajl_end_array = on_end_array,
 };
+
+static unsigned hex4(const char *p)
+{
+    unsigned v = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned char c = (unsigned char)p[i];
+        if (!isxdigit(c))
+            return 0;
+        v = v << 4 | (unsigned)(isdigit(c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return v;
+}
+
+/* Half of an escaped surrogate pair without the other: yajl makes a question mark or worse of it. */
+static bool lone_surrogate(const char *p, size_t len)
+{
+    const char *end = p + len;
+    while ((p = memchr(p, '\\', (size_t)(end - p)))) {
+        unsigned v = end - p >= 6 && p[1] == 'u' ? hex4(p + 2) : 0;
+        unsigned low = end - p >= 12 && p[6] == '\\' && p[7] == 'u' ? hex4(p + 8) : 0;
+        if (v >= 0xd800 && v < 0xdc00 && low >= 0xdc00 && low < 0xe000)
+            p += 12;
+        else if (v >= 0xd800 && v < 0xe000)
+            return true;
+        else
+            p += end - p < 2 ? 1 : 2;
+    }
+    return false;
+}
 
 int json_parse(const char *text, size_t len, struct json **ret, struct err **e)
 {
@@ -128,6 +184,10 @@ int json_parse(const char *text, size_t len, struct json **ret, struct err **e)
     yajl_status st;
     int rc = 0;
 
+    if (lone_surrogate(text, len)) {
+        yajl_free(h);
+        return err_new(e, ERR_INVALID, "not JSON: half of a surrogate pair");
+    }
     if (!h)
         abort();
     st = yajl_parse(h, (const unsigned char *)text, len);

@@ -30,7 +30,7 @@ static const char *parse_milli(const char *s, uint64_t *ret)
 
 int parse_size(const char *s, uint64_t *ret, struct err **e)
 {
-    static const char units[] = "kmgt";
+    static const char units[] = "kmgtpe";
     uint64_t n;
     unsigned __int128 v;
     const char *p = parse_milli(s, &n);

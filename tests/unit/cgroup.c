@@ -310,11 +310,44 @@ static void test_cost(void)
            end / n);
 }
 
-int main(void)
+/* `unit-cgroup memory`: how would that limit be enforced? `unit-cgroup hold`: the same, until a line
+ * comes. For tests that change the surroundings. */
+static int ask(const char *argument)
+{
+    const char *what = str_eq(argument, "hold") ? "memory" : argument;
+    const struct cgroup_limits l = { .memory = 64 * MIB,
+                                     .cpu_milli = 500,
+                                     .pids = 64,
+                                     .memory_asked = str_eq(what, "memory"),
+                                     .cpu_asked = str_eq(what, "cpus"),
+                                     .pids_asked = str_eq(what, "pids") };
+    static const char *const words[] = { "none", "v1", "v2", "rlimit" };
+    CLEANUP(cgroup_free_p) struct cgroup *c = NULL;
+    CLEANUP(err_free_p) struct err *e = NULL;
+    AUTOSTR struct str record = STR_INIT;
+
+    if (cgroup_create("t-ask", &l, &c, &e) < 0 || cgroup_wait(c, &e) < 0) {
+        AUTOFREE char *text = err_text(e);
+        printf("error %s %s\n", err_code_name(e->code), text);
+        return 1;
+    }
+    cgroup_record(c, &record);
+    printf("%s %s", words[cgroup_enforced(c, what)], record.len ? record.p : "\n");
+    fflush(stdout);
+    if (str_eq(argument, "hold"))
+        (void)getchar();
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     const struct cgroup_limits l = { .memory = 64 * MIB };
     double t = now_ms();
-    struct cgroup *c = make("t-first", &l);
+    struct cgroup *c;
+
+    if (argc > 1)
+        return ask(argv[1]);
+    c = make("t-first", &l);
 
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     printf("cgroup v%d, uid %d, first one after %.2f ms\n", c ? (int)c->kind : 0, (int)geteuid(),

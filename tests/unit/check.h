@@ -51,7 +51,7 @@ static inline void check_scratch(void)
 
 static inline void check_scratch_end(void)
 {
-    char cmd[96];
+    char cmd[192];
     snprintf(cmd, sizeof cmd, "chmod -R u+rwx %s; rm -rf %s", check_dir, check_dir);
     if (chdir("/") < 0 || system(cmd) != 0)
         check_failed++;
