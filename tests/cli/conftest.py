@@ -1,0 +1,85 @@
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+import helpers
+
+
+def pytest_configure(config):
+    helpers.become_subreaper()
+    config.addinivalue_line("markers", "root: needs root")
+    config.addinivalue_line("markers", "user: needs an ordinary user")
+
+
+def pytest_collection_modifyitems(items):
+    """A test for another kind of user is not a skipped test: it is not one of this run's."""
+    wrong = "user" if helpers.ROOT else "root"
+    items[:] = [i for i in items if not i.get_closest_marker(wrong)]
+
+
+def pytest_report_header():
+    return (f"petri: {helpers.BIN}, weakened: {helpers.WEAK or 'none'}, "
+            f"ids: {helpers.MODE}, cgroup {'v2' if helpers.CGROUP_V2 else 'v1'}")
+
+
+def remove(top):
+    for d, dirs, _ in os.walk(top):
+        for n in dirs:
+            if not os.path.islink(os.path.join(d, n)):
+                os.chmod(os.path.join(d, n), 0o700)
+    shutil.rmtree(top)
+
+
+@pytest.fixture(scope="session")
+def workdir():
+    """A directory of this run on a real disk."""
+    top = tempfile.mkdtemp(prefix="petri-cli-", dir="/var/tmp")
+    yield top
+    remove(top)
+
+
+@pytest.fixture(scope="session")
+def probes(workdir):
+    """Small static programs that ask the kernel from inside a sandbox."""
+    ready = os.environ.get("PETRI_TEST_PROBES")
+    if ready:
+        return ready
+    out = os.path.join(workdir, "probes")
+    os.makedirs(out)
+    src = os.path.join(os.path.dirname(helpers.HERE), "probes")
+    for name in sorted(os.listdir(src)):
+        if name.endswith(".c"):
+            subprocess.run(["cc", "-O1", "-static", "-D_GNU_SOURCE", "-o",
+                            os.path.join(out, name[:-2]), os.path.join(src, name)], check=True)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def leakcheck():
+    """After every test the machine is as it was before."""
+    leaks = helpers.Leaks()
+    yield leaks
+    left = leaks.left()
+    assert not left, f"left behind: {left}"
+
+
+def clear(p):
+    """Removes a test's world; what a kept sandbox's other ids own goes inside their namespace."""
+    if helpers.MODE == "sub" and p.allow_kept:
+        subprocess.run(["unshare", "--map-users=auto", "--map-root-user", "rm", "-rf",
+                        os.path.join(p.store, "sandboxes")], check=False)
+    remove(p.base)
+
+
+@pytest.fixture
+def petri(leakcheck, workdir):
+    base = tempfile.mkdtemp(prefix="t-", dir=workdir)
+    p = helpers.Petri(base)
+    yield p
+    p.close()
+    left = [] if p.allow_kept else helpers.store_left(p.store)
+    clear(p)
+    assert not left, f"left in the store: {left}"

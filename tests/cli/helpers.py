@@ -1,0 +1,404 @@
+"""What the tests of the command line share: starting petri, looking for what it left behind."""
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import pwd
+import re
+import select
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import termios
+import time
+
+BIN = os.environ.get("PETRI_TEST_BIN", "petri")
+WEAK = os.environ.get("PETRI_TEST_WEAK", "")
+UID = os.getuid()
+ROOT = UID == 0
+CANARY = "CANARY-c0ffee"
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _has_subuid():
+    names = {str(UID), pwd.getpwuid(UID).pw_name}
+    with contextlib.suppress(OSError), open("/etc/subuid") as f:
+        return any(line.split(":")[0] in names for line in f) and bool(shutil.which("newuidmap"))
+    return False
+
+
+# The three ways ids are mapped: root's own range, subuid ranges, a single id.
+MODE = "root" if ROOT else "sub" if _has_subuid() else "single"
+CGROUP_V2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+
+
+def _can_limit():
+    """Whether cgroups can be had here: root always, others on v2 with a user manager."""
+    if ROOT:
+        return True
+    return CGROUP_V2 and os.path.exists(f"/run/user/{UID}/bus")
+
+
+CAN_LIMIT = _can_limit()
+SECRETS = [
+    ".ssh/id_rsa", ".ssh/id_ed25519", ".ssh/config", ".aws/credentials", ".gnupg/secring.gpg",
+    ".kube/config", ".docker/config.json", ".config/gh/hosts.yml", ".config/gcloud/token",
+    ".azure/token", ".netrc", ".git-credentials", ".npmrc", ".pypirc", ".cargo/credentials.toml",
+    ".password-store/x.gpg", ".bash_history",
+]
+
+
+class Result:
+    """A finished petri: `out` is the command's, `talk` petri's own lines, `err` the rest of stderr."""
+
+    def __init__(self, argv, rc, out, err, seconds):
+        self.argv, self.rc, self.outb, self.errb, self.seconds = argv, rc, out, err, seconds
+        self.out = out.decode("utf-8", "replace")
+        lines = err.decode("utf-8", "replace").splitlines(keepends=True)
+        self.talk = "".join(x for x in lines if x.startswith("petri:"))
+        self.err = "".join(x for x in lines if not x.startswith("petri:"))
+
+    def __repr__(self):
+        return (f"$ {' '.join(map(str, self.argv))}\nrc={self.rc} ({self.seconds:.2f} s)\n"
+                f"stdout: {self.out[:3000]}\nstderr: {self.err[:2000]}\npetri: {self.talk[:2000]}")
+
+    def ok(self, rc=0):
+        assert self.rc == rc, f"expected status {rc}\n{self!r}"
+        return self
+
+    @property
+    def json(self):
+        return json.loads(self.outb)
+
+
+class Petri:
+    """One test's own world: a home with secrets, a project in it, petri's store."""
+
+    def __init__(self, base, store=None):
+        self.base = str(base)
+        self.home = self.path("home")
+        self.project = self.path("home", "proj")
+        self.store = store or self.path("store")
+        for name in SECRETS:
+            write(os.path.join(self.home, name), f"{CANARY} {name}\n", 0o600)
+        os.makedirs(self.project)
+        write(os.path.join(self.project, "README"), "a project\n")
+        write(os.path.join(self.project, "petri.json"), "{}\n")
+        me = pwd.getpwuid(UID).pw_name
+        self.env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": self.home, "USER": me, "LOGNAME": me, "LANG": "C.UTF-8", "TERM": "xterm",
+            "PETRI_HOME": self.store, "MY_SECRET_TOKEN": CANARY,
+            "AWS_SECRET_ACCESS_KEY": CANARY, "GITHUB_TOKEN": CANARY,
+        }
+        self.started = []
+        self.allow_kept = False  # a test that keeps a sandbox says so
+
+    def path(self, *parts):
+        return os.path.join(self.base, *parts)
+
+    def file(self, name, text="", mode=0o644):
+        """A file in the project."""
+        return write(os.path.join(self.project, name), text, mode)
+
+    def _environ(self, env, weak):
+        full = dict(self.env)
+        if weak:
+            full["PETRI_WEAKEN"] = weak
+        for k, v in (env or {}).items():
+            if v is None:
+                full.pop(k, None)
+            else:
+                full[k] = v
+        return full
+
+    def start(self, *args, env=None, cwd=None, weak=None, sub="run", **kw):
+        """petri in the background; the caller waits for it."""
+        argv = [WEAK if weak is not None else BIN] + ([sub] if sub else []) + [str(a) for a in args]
+        kw.setdefault("stdin", subprocess.DEVNULL)
+        kw.setdefault("stdout", subprocess.PIPE)
+        kw.setdefault("stderr", subprocess.PIPE)
+        p = subprocess.Popen(argv, env=self._environ(env, weak), cwd=cwd or self.project, **kw)
+        self.started.append(p)
+        return p
+
+    def run(self, *args, input=None, timeout=60, **kw):
+        """petri run ARGS..., to its end."""
+        if input is not None:
+            kw["stdin"] = subprocess.PIPE
+        t = time.monotonic()
+        p = self.start(*args, **kw)
+        try:
+            out, err = p.communicate(input.encode() if isinstance(input, str) else input, timeout)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out, err = p.communicate()
+            raise AssertionError(f"no end after {timeout} s\n"
+                                 f"{Result(p.args, None, out, err, timeout)!r}")
+        return Result(p.args, p.returncode, out or b"", err or b"", time.monotonic() - t)
+
+    def sh(self, script, *flags, **kw):
+        """petri run FLAGS -- sh -c SCRIPT."""
+        return self.run(*flags, "--", "sh", "-c", script, **kw)
+
+    def bash(self, script, *flags, **kw):
+        return self.run(*flags, "--", "bash", "-c", script, **kw)
+
+    def json(self, *args, rc=None, **kw):
+        r = self.run("--json", *args, **kw)
+        if rc is not None:
+            r.ok(rc)
+        return r.json
+
+    def close(self):
+        for p in self.started:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+            for f in (p.stdin, p.stdout, p.stderr):
+                if f:
+                    with contextlib.suppress(OSError):
+                        f.close()
+
+
+def write(path, text="", mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(text.encode() if isinstance(text, str) else text)
+    os.chmod(path, mode)
+    return path
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def wait_for(cond, seconds=5.0, what="it"):
+    """Polls until cond() is true; its value."""
+    end = time.monotonic() + seconds
+    while True:
+        v = cond()
+        if v:
+            return v
+        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
+        time.sleep(0.01)
+
+
+def tree(top):
+    """Everything about a tree that must not change: path -> attributes and content."""
+    seen = {}
+    for dirpath, dirs, files in os.walk(top):
+        for name in dirs + files + ["."]:
+            p = os.path.normpath(os.path.join(dirpath, name))
+            st = os.lstat(p)
+            what = ""
+            if stat.S_ISREG(st.st_mode):
+                what = hashlib.sha256(read(p)).hexdigest()
+            elif stat.S_ISLNK(st.st_mode):
+                what = os.readlink(p)
+            xattrs = tuple(sorted(os.listxattr(p, follow_symlinks=False)))
+            seen[os.path.relpath(p, top)] = (st.st_ino, st.st_mode, st.st_uid, st.st_gid,
+                                             st.st_nlink, st.st_size, st.st_mtime_ns,
+                                             st.st_ctime_ns, what, xattrs)
+    return seen
+
+
+def listing(top):
+    """The names below a directory, a missing one included."""
+    return sorted(os.path.relpath(os.path.join(d, n), top)
+                  for d, dirs, files in os.walk(top) for n in dirs + files)
+
+
+# --- what is left behind ---------------------------------------------------------------------
+
+def become_subreaper():
+    """Orphans of our tests come to us, so that `our processes` is simply `our descendants`."""
+    ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)
+
+
+def processes():
+    """pid -> (ppid, state, name)"""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/stat", "rb") as f:
+                data = f.read().decode("utf-8", "replace")
+            name, rest = data.split("(", 1)[1].rsplit(") ", 1)
+            state, ppid = rest.split()[:2]
+            found[int(pid)] = (int(ppid), state, name)
+    return found
+
+
+def descendants(pid=None):
+    """Processes below pid (default: this one), zombies of ours reaped on the way."""
+    table = processes()
+    top = pid or os.getpid()
+    below, found = {}, {}
+    for p, (ppid, _, _) in table.items():
+        below.setdefault(ppid, []).append(p)
+    queue = list(below.get(top, []))
+    while queue:
+        p = queue.pop()
+        queue += below.get(p, [])
+        if table[p][1] == "Z" and table[p][0] == os.getpid():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(p, os.WNOHANG)
+            continue
+        found[p] = f"{table[p][2]} ({table[p][1]})"
+    return found
+
+
+def mounts():
+    with open("/proc/self/mountinfo") as f:
+        return {" ".join(line.split()[2:]) for line in f}
+
+
+def cgroups():
+    found = set()
+    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
+        found |= {os.path.join(top, d) for d in dirs if "petri" in os.path.join(top, d)}
+    return found
+
+
+def loops():
+    found = set()
+    for name in os.listdir("/sys/block"):
+        with contextlib.suppress(OSError):
+            found.add((name, read(f"/sys/block/{name}/loop/backing_file")))
+    return found
+
+
+def namespaces():
+    """Ids of every namespace some process is in."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        for kind in ("mnt", "net", "user", "pid", "ipc", "uts", "cgroup"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+    return found
+
+
+def strays():
+    """Files that petri or its tests could have left in shared places."""
+    return {os.path.join(d, n) for d in ("/tmp", "/run", "/dev/shm", "/var/tmp", "/run/netns")
+            if os.path.isdir(d) for n in os.listdir(d)
+            if re.match(r"petri(?!-cli-|-unit-|-test|-git|-vm)", n)
+            or (d == "/run/netns")}
+
+
+def interfaces():
+    return set(os.listdir("/sys/class/net"))
+
+
+class Leaks:
+    """What the machine had before; `left()` is what it has more of now, after a fair wait.
+
+    Others may use petri on this machine at the same time: only what stays counts.
+    """
+    LOOKS = {"mounts": mounts, "cgroups": cgroups, "loop devices": loops, "files": strays,
+             "interfaces": interfaces}
+
+    def __init__(self, deep=False):
+        self.looks = dict(self.LOOKS)
+        if deep:
+            self.looks["namespaces"] = namespaces
+        self.procs = set(descendants())
+        self.before = {k: f() for k, f in self.looks.items()}
+
+    def left(self, seconds=3.0):
+        end = time.monotonic() + seconds
+        more = None
+        while True:
+            procs = {p: n for p, n in descendants().items() if p not in self.procs}
+            now = {k: f() - self.before[k] for k, f in self.looks.items()}
+            more = now if more is None else {k: now[k] & v for k, v in more.items()}
+            rest = {k: sorted(map(str, v)) for k, v in more.items() if v}
+            if procs:
+                rest["processes"] = procs
+            if not rest or time.monotonic() > end:
+                return rest
+            time.sleep(0.05)
+
+
+def store_left(store, before=()):
+    """What a store holds besides caches and locks: sandboxes, and anything in the run directory."""
+    found = []
+    for part in ("sandboxes", "run"):
+        top = os.path.join(store, part)
+        for name in listing(top):
+            if not re.search(r"(^|/)(lock|\.lock|[^/]*\.lock)$", name):
+                found.append(f"{part}/{name}")
+    return sorted(set(found) - set(before))
+
+
+# --- terminals -------------------------------------------------------------------------------
+
+class Tty:
+    """petri on a terminal of its own, as a shell would start it."""
+
+    def __init__(self, petri, *args, rows=24, cols=80, sub="run", **kw):
+        self.master, self.slave = pty.openpty()
+        self.resize(rows, cols)
+        self.before = termios.tcgetattr(self.slave)
+        self.seen = b""
+
+        def own_terminal():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        for stream in ("stdin", "stdout", "stderr"):
+            kw.setdefault(stream, self.slave)
+        self.p = petri.start(*args, sub=sub, start_new_session=True, preexec_fn=own_terminal, **kw)
+
+    def resize(self, rows, cols):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def send(self, data):
+        os.write(self.master, data)
+
+    def pump(self, seconds):
+        """Reads what is there within the time; False when nothing came."""
+        r, _, _ = select.select([self.master], [], [], seconds)
+        if not r:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError as e:
+            if e.errno == errno.EIO:
+                return False
+            raise
+        self.seen += data
+        return bool(data)
+
+    def expect(self, pattern, seconds=15):
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.seen):
+            left = end - time.monotonic()
+            assert left > 0, f"no {pattern!r} within {seconds} s in {self.seen!r}"
+            if not self.pump(min(left, 0.1)) and self.p.poll() is not None and not self.pump(0.05):
+                raise AssertionError(f"petri ended ({self.p.returncode}) before {pattern!r}: "
+                                     f"{self.seen!r}")
+        return self.seen
+
+    def wait(self, seconds=15):
+        end = time.monotonic() + seconds
+        while self.p.poll() is None:
+            assert time.monotonic() < end, f"petri did not end: {self.seen!r}"
+            self.pump(0.02)
+        while self.pump(0.05):
+            pass
+        return self.p.returncode
+
+    def restored(self):
+        return termios.tcgetattr(self.slave) == self.before
+
+    def close(self):
+        for fd in (self.master, self.slave):
+            with contextlib.suppress(OSError):
+                os.close(fd)

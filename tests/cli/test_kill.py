@@ -1,0 +1,147 @@
+"""petri dies at any moment by any signal; the machine is as before."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from helpers import Leaks, descendants, store_left, wait_for
+
+KILLS, BATCH = int(os.environ.get("PETRI_TEST_KILLS", "200")), 40
+
+
+def nothing_left(petri, leaks, what):
+    """Processes, mounts and namespaces go by themselves; the rest with the next petri command."""
+    wait_for(lambda: not set(descendants()) - leaks.procs, 3, f"the end of all processes ({what})")
+    petri.run("--", "true", timeout=30).ok()
+    left = leaks.left()
+    assert not left, (what, left)
+    assert not store_left(petri.store), what
+
+
+@pytest.mark.parametrize("batch", range(KILLS // BATCH))
+def test_sigkill_at_random_moments(petri, batch):
+    seed = int(os.environ.get("PETRI_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+    rnd = random.Random(seed + batch)
+    leaks = Leaks(deep=True)
+    if batch:  # the first batch kills petri while it makes its store as well
+        petri.run("--", "true").ok()
+    for _ in range(BATCH):
+        p = petri.start("--", "sh", "-c", "setsid sleep 20 & sleep 20", stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL)
+        time.sleep(rnd.uniform(0, 0.03))
+        p.kill()
+        p.wait()
+    nothing_left(petri, leaks, f"PETRI_TEST_SEED={seed}")
+
+
+@pytest.mark.parametrize("flags", [("--timeout", "20"), ("--disk", "16M"), ("--workspace-mode", "copy"),
+                                   ("--keep",), ("-u", "0")], ids=lambda f: f[0] + "=" + f[-1])
+def test_sigkill_with_flags(petri, flags):
+    rnd = random.Random(len(flags[0]))
+    petri.run(*[f for f in flags if f != "--keep"], "--", "true")
+    leaks = Leaks(deep=True)
+    for _ in range(8):
+        p = petri.start(*flags, "--", "sleep", "20", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rnd.uniform(0, 0.04))
+        p.kill()
+        p.wait()
+    if flags == ("--keep",):  # a kept sandbox may stay, stopped; nothing of it may run
+        petri.allow_kept = True
+        wait_for(lambda: not set(descendants()) - leaks.procs, 3, "the end of all processes")
+        petri.run("--", "true", timeout=30).ok()
+        assert not leaks.left()
+        return
+    nothing_left(petri, leaks, flags)
+
+
+SIGNALS = sorted(s for s in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} if s < 32)
+
+
+@pytest.mark.parametrize("sig", SIGNALS, ids=lambda s: signal.Signals(s).name)
+def test_other_signals(petri, sig):
+    """At three moments of the start and one of the run: petri ends soon, or lives until the command
+    is over (stop signals are followed by CONT)."""
+    leaks = Leaks(deep=True)
+    for delay in (0.0, 0.004, 0.012, 0.1):
+        p = petri.start("--", "sleep", "0.3", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        p.send_signal(sig)
+        if sig in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+            time.sleep(0.05)
+            p.send_signal(signal.SIGCONT)
+        p.wait(15)
+    nothing_left(petri, leaks, signal.Signals(sig).name)
+
+
+def test_whole_process_group_killed(petri):
+    """What a terminal or a CI system does: SIGKILL to the group."""
+    leaks = Leaks(deep=True)
+    for delay in (0.0, 0.005, 0.01, 0.02, 0.1):
+        p = petri.start("--", "sleep", "20", start_new_session=True)
+        time.sleep(delay)
+        os.killpg(p.pid, signal.SIGKILL)
+        p.communicate(timeout=10)
+    nothing_left(petri, leaks, "group")
+
+
+def test_any_process_of_petri_killed(petri):
+    """Each process of a running sandbox in turn, petri's own helpers and PID 1 included: all ends."""
+    leaks = Leaks(deep=True)
+    index, tried = 0, 0
+    while True:
+        p = petri.start("--", "sh", "-c", "echo ready; sleep 20")
+        assert p.stdout.readline() == b"ready\n"
+        pids = sorted(descendants(p.pid))
+        if index >= len(pids):
+            p.kill()
+            p.communicate()
+            break
+        victim, name = pids[index], descendants(p.pid).get(pids[index], "?")
+        os.kill(victim, signal.SIGKILL)
+        try:
+            p.communicate(timeout=25 if "sleep" in name else 8)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.communicate()
+            raise AssertionError(f"petri hangs after its process '{name}' was killed")
+        assert p.returncode != 0 or "sleep" in name, name
+        tried += 1
+        index += 1
+    assert tried >= 2
+    nothing_left(petri, leaks, "helpers")
+
+
+def test_killed_while_the_output_is_full(petri):
+    leaks = Leaks(deep=True)
+    p = petri.start("--max-output", "1T", "--", "yes")
+    time.sleep(0.3)
+    p.kill()
+    p.communicate()
+    nothing_left(petri, leaks, "full pipe")
+
+
+def test_killed_while_stopped_inside(petri):
+    """Stopped processes die too."""
+    leaks = Leaks(deep=True)
+    p = petri.start("--", "sh", "-c", "sh -c 'kill -STOP $$' & echo ready; sleep 20")
+    assert p.stdout.readline() == b"ready\n"
+    p.kill()
+    p.communicate()
+    nothing_left(petri, leaks, "stopped")
+
+
+def test_concurrent_runs_survive_a_sweep(petri):
+    """The sweep after a crash takes only what is dead."""
+    live = petri.start("--", "sh", "-c", "echo x >new; echo ready; sleep 2; cat new")
+    assert live.stdout.readline() == b"ready\n"
+    for _ in range(5):
+        p = petri.start("--", "sleep", "20")
+        time.sleep(0.02)
+        p.kill()
+        p.communicate()
+        petri.run("--", "true").ok()
+    out, err = live.communicate(timeout=10)
+    assert (live.returncode, out) == (0, b"x\n"), err
