@@ -22,7 +22,7 @@ install: all
 	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 
 deb: all
-	cd build && cpack -B ../dist
+	cd build && cpack -B ../dist && rm -rf ../dist/_CPack_Packages
 
 format:
 	clang-format -i $(SOURCES)
