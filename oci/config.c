@@ -176,7 +176,7 @@ char *config_json(const struct plan *p, const struct bundle *b)
     jw_str(&w, "ociVersion", "1.0.2");
     jw_obj(&w, "root");
     jw_str(&w, "path", b->rootfs);
-    jw_bool(&w, "readonly", !(weak & WEAK_ROOT));
+    jw_bool(&w, "readonly", !p->root_writable && !(weak & WEAK_ROOT));
     jw_end_obj(&w);
     jw_str(&w, "hostname", p->name ? p->name : "petri");
     add_mounts(&w);

@@ -24,7 +24,8 @@ struct plan_mount {
     enum plan_mount_kind kind;
     char *src, *dst;
     bool ro;
-    bool user; /* asked for with -v: writable as the sandbox's user */
+    bool user;    /* asked for with -v: its files belong to the sandbox's user */
+    bool overlay; /* not the tree itself but an overlay over it: writable, and sockets are refused */
 };
 
 struct plan_mounts {
@@ -52,6 +53,7 @@ struct plan {
     char *image;               /* "host" or an image's name */
     struct strv image_layers;  /* unpacked layers of an image, top first; empty for host */
     struct plan_mounts mounts; /* what makes the root: system directories, /etc, tool chains, -v */
+    bool root_writable;        /* / itself: images, and user 0 */
 
     uid_t uid; /* inside */
     gid_t gid;

@@ -113,22 +113,18 @@ int cgroup_create(const char *id, const struct cgroup_limits *l, struct cgroup *
 int cgroup_wait(struct cgroup *c, struct err **e)
 {
     CLEANUP(err_free_p) struct err *cause = NULL;
-    int rc;
 
     if (!c->scope)
         return 0;
-    if (scope_wait(c->scope, &cause) < 0)
-        c->why = "the user's systemd manager made no scope for it; see `journalctl --user`, or run "
-                 "petri as root";
-    else
-        cgroup_v2_finish(c);
-    c->scope = scope_free(c->scope);
-    rc = settle(c, e);
-    if (rc < 0 && cause) {
+    if (scope_wait(c->scope, &cause) < 0) {
         AUTOFREE char *text = err_text(cause);
-        return err_wrap(e, "%s", text);
+        c->why_text = str_printf("%s; see `journalctl --user`, or run petri as root", text);
+        c->why = c->why_text;
+    } else {
+        cgroup_v2_finish(c);
     }
-    return rc;
+    c->scope = scope_free(c->scope);
+    return settle(c, e);
 }
 
 int cgroup_dirfd(const struct cgroup *c)
@@ -186,6 +182,7 @@ struct cgroup *cgroup_free(struct cgroup *c)
             (void)unlinkat(above, "petri", AT_REMOVEDIR); /* where this was the last one */
         free(c->parents[i]);
     }
+    free(c->why_text);
     free(c->name);
     free(c);
     return NULL;

@@ -27,6 +27,7 @@ struct cgroup {
     struct cgroup_limits limits;
     enum cgroup_enforce enforced[LIMIT_N];
     char *name;          /* of the leaf */
+    char *why_text;      /* owned, where why is not a constant */
     const char *why;     /* why there is no leaf, or no controller; with the remedy */
     struct scope *scope; /* a request that is under way */
     int fds[CTL_N];      /* the leaf; v1: one per controller, v2: only the first */

@@ -72,16 +72,17 @@ static void kernel_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("boot a kernel of 6.1 or later"));
 }
 
-static void container_line(struct probe_report *r, const struct probe_host *h)
+static void container_line(struct probe_report *r, const struct probe_host *h,
+                           const struct probe_tries *t)
 {
-    char *fix = probe_container_fix(h);
+    char *fix = probe_container_fix(h, t);
     if (!h->container) {
         probe_add(r, "container", "inside a container", false, PROBE_OK, str_dup("no"), NULL, NULL);
         return;
     }
     probe_add(r, "container", "inside a container", false, fix ? PROBE_LIMITED : PROBE_OK,
-              str_dup(h->container),
-              fix ? str_dup("its walls are around petri's; sandboxes need it started with:") : NULL,
+              str_printf("%s (%s)", h->container, h->container_sign),
+              fix ? str_dup("sandboxes inside it need it started with more rights") : NULL,
               fix);
 }
 
@@ -175,7 +176,7 @@ void probe_all(const char *store, const char *project, struct probe_report *ret)
     r.kernel = str_dup(h.release ? h.release : "unknown");
     parts_line(&r);
     kernel_line(&r, &h, &t);
-    container_line(&r, &h);
+    container_line(&r, &h, &t);
     probe_namespaces(&r, &h, &t);
     probe_files(&r, &h, &t, where, existing, cwd ? cwd : "/");
     probe_subids(&r, &h);

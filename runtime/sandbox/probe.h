@@ -84,7 +84,8 @@ int probe_try_subids(const char *newuidmap, const char *newgidmap, uint64_t uid_
 struct probe_host {
     uid_t uid;
     struct user me;         /* name and home may be NULL */
-    char *container;        /* "docker", "podman", "lxc", "kubernetes", "container"; NULL: none */
+    const char *container;  /* "docker", "podman", "lxc", "kubernetes", "container"; NULL: none */
+    const char *container_sign; /* what says so */
     char *apparmor;         /* label of this process, NULL: no AppArmor or unconfined */
     char *release;          /* kernel */
     unsigned major, minor;
@@ -114,4 +115,4 @@ void probe_linger(struct probe_report *r, const struct probe_host *h);
 void probe_room(struct probe_report *r, const char *store); /* disk and memory */
 void probe_extras(struct probe_report *r, const struct probe_host *h); /* landlock, KVM, runtimes */
 /* "docker run --security-opt ...": the options this container lacks; NULL: none, or not in one. */
-char *probe_container_fix(const struct probe_host *h);
+char *probe_container_fix(const struct probe_host *h, const struct probe_tries *t);

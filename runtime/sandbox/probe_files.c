@@ -60,7 +60,7 @@ static void overlay_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("boot a kernel of 6.6 or later"));
     else
         probe_add(r, id, title, true, PROBE_MISSING, str_dup(strerror(t->overlay)),
-                  str_dup("only petri run --workspace-mode copy or bind"), probe_container_fix(h));
+                  str_dup("only petri run --workspace-mode copy or bind"), probe_container_fix(h, t));
 }
 
 static void store_line(struct probe_report *r, const struct probe_host *h,

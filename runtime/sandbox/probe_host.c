@@ -76,28 +76,32 @@ static void read_container(struct probe_host *h)
      * usually first (and a NUL ends the text here). */
     AUTOFREE char *found = slurp("/run/systemd/container", SMALL);
     AUTOFREE char *env = found ? NULL : slurp("/proc/1/environ", SMALL);
-    const char *var = getenv("container"), *kind = NULL;
+    const char *var = getenv("container");
 
-    if (!var && found)
-        found[strcspn(found, "\n")] = 0;
     if (!var)
-        var = found ? found : env && str_starts(env, "container=") ? env + 10 : NULL;
-
-    if (fs_exists("/run/.containerenv") || str_eq(var, "podman"))
-        kind = "podman";
-    else if (fs_exists("/.dockerenv") || str_eq(var, "docker"))
-        kind = "docker";
-    else if (getenv("KUBERNETES_SERVICE_HOST") || (cgroup && strstr(cgroup, "kubepods")))
-        kind = "kubernetes";
-    else if (cgroup && (strstr(cgroup, "/docker/") || strstr(cgroup, "/docker-")))
-        kind = "docker";
-    else if (cgroup && strstr(cgroup, "libpod"))
-        kind = "podman";
-    else if ((var && str_starts(var, "lxc")) || (cgroup && strstr(cgroup, "/lxc")))
-        kind = "lxc";
-    else if (var && *var)
-        kind = "container";
-    h->container = str_dup(kind);
+        var = found ? found : env && str_starts(env, "container=") ? env + 10 : "";
+    const struct {
+        bool is;
+        const char *kind, *sign;
+    } signs[] = {
+        { str_starts(var, "podman"), "podman", "$container" },
+        { str_starts(var, "docker"), "docker", "$container" },
+        { str_starts(var, "lxc"), "lxc", "$container" },
+        { getenv("KUBERNETES_SERVICE_HOST"), "kubernetes", "$KUBERNETES_SERVICE_HOST" },
+        { cgroup && strstr(cgroup, "kubepods"), "kubernetes", "its cgroup" },
+        { fs_exists("/run/.containerenv"), "podman", "/run/.containerenv" },
+        { fs_exists("/.dockerenv"), "docker", "/.dockerenv" },
+        { cgroup && (strstr(cgroup, "/docker/") || strstr(cgroup, "/docker-")), "docker",
+          "its cgroup" },
+        { cgroup && strstr(cgroup, "libpod"), "podman", "its cgroup" },
+        { cgroup && strstr(cgroup, "/lxc"), "lxc", "its cgroup" },
+        { *var, "container", "$container" },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(signs) && !h->container; i++)
+        if (signs[i].is) {
+            h->container = signs[i].kind;
+            h->container_sign = signs[i].sign;
+        }
 }
 
 /* "docker-default (enforce)", NULL when there is no AppArmor or it lets us be. */
@@ -146,7 +150,6 @@ void probe_host_read(struct probe_host *ret)
 void probe_host_free_p(struct probe_host *h)
 {
     user_free_p(&h->me);
-    free(h->container);
     free(h->apparmor);
     free(h->release);
     *h = (struct probe_host){ 0 };

@@ -6,32 +6,30 @@
 #include "base/fs.h"
 #include "runtime/sandbox/probe.h"
 
-char *probe_container_fix(const struct probe_host *h)
+/* What stands in the way is read from what is around, not from the first failure: one restart of the
+ * container should do. */
+char *probe_container_fix(const struct probe_host *h, const struct probe_tries *t)
 {
-    struct str s = STR_INIT;
+    bool filtered = h->seccomp_mode == 2 && (t->userns > 0 || t->namespaces > 0 || t->tmpfs > 0);
+    bool confined = h->apparmor && (t->userns || t->maps || t->tmpfs);
+    bool covered = h->proc_masked && t->proc;
     const char *kind = h->container;
+    AUTOSTR struct str s = STR_INIT;
 
-    if (!kind)
+    if (!kind || (!filtered && !confined && !covered))
         return NULL;
     if (str_eq(kind, "kubernetes"))
-        return h->seccomp_mode == 2 || h->proc_masked
-                   ? str_dup("securityContext: {seccompProfile: {type: Unconfined}, procMount: "
-                             "Unmasked}")
-                   : NULL;
+        return str_dup("securityContext: {seccompProfile: {type: Unconfined}, procMount: Unmasked}");
     if (str_eq(kind, "lxc"))
-        return h->proc_masked ? str_dup("lxc config set NAME security.nesting true") : NULL;
-    if (h->seccomp_mode == 2)
+        return str_dup("lxc config set NAME security.nesting true");
+    if (filtered)
         str_add(&s, " --security-opt seccomp=unconfined");
-    if (h->apparmor)
+    if (confined)
         str_add(&s, " --security-opt apparmor=unconfined");
-    if (h->proc_masked)
+    if (covered)
         str_add(&s, str_eq(kind, "podman") ? " --security-opt unmask=ALL"
                                            : " --security-opt systempaths=unconfined");
-    if (!s.len)
-        return NULL;
-    char *fix = str_printf("%s run%s ...", str_eq(kind, "podman") ? "podman" : "docker", s.p);
-    str_reset(&s);
-    return fix;
+    return str_printf("%s run%s ...", str_eq(kind, "podman") ? "podman" : "docker", s.p);
 }
 
 /* Gives this very program the right, and nothing else on the machine. */
@@ -80,7 +78,7 @@ static char *userns_reason(const struct probe_host *h, const struct probe_tries 
         *fix = str_dup("start petri outside the chroot, or enter it with pivot_root or a container");
         return str_dup("can't be made in a chroot");
     }
-    *fix = probe_container_fix(h);
+    *fix = probe_container_fix(h, t);
     if (refused && h->seccomp_mode == 2 && t->userns > 0)
         return str_printf("are blocked by a seccomp filter%s%s", h->container ? " of " : "",
                           h->container ? h->container : "");
@@ -120,7 +118,7 @@ void probe_namespaces(struct probe_report *r, const struct probe_host *h,
                   str_dup("no sandbox can start"),
                   t->namespaces == ENOSPC
                       ? str_printf("sudo sysctl -w user.max_%s_namespaces=15000", t->ns_name)
-                      : probe_container_fix(h));
+                      : probe_container_fix(h, t));
     else if (!t->namespaces)
         probe_add(r, "namespaces", "other namespaces", true, PROBE_OK,
                   str_dup("mnt pid ipc uts net cgroup"), NULL, NULL);
@@ -133,7 +131,7 @@ void probe_namespaces(struct probe_report *r, const struct probe_host *h,
                   h->proc_masked ? str_dup("refused: parts of /proc are covered here")
                                  : str_printf("refused: %s", strerror(t->proc)),
                   str_dup("no sandbox can start"),
-                  h->container ? probe_container_fix(h)
+                  h->container ? probe_container_fix(h, t)
                                : str_dup("unmount what covers parts of /proc, or start petri outside "
                                          "of what did it"));
     else

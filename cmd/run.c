@@ -1,0 +1,298 @@
+/* cmd/run.c - petri run: one command in an isolated copy of the project. */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cmd/cmd.h"
+#include "runtime/sandbox/options.h"
+#include "runtime/sandbox/run.h"
+
+static const struct opt run_opts[] = {
+    { "env", 'e', "NAME[=VALUE]", "set a variable, or pass the host's", NULL },
+    { "env-file", 0, "FILE", "read variables from a file, one NAME=VALUE a line", "file" },
+    { "workdir", 'w', "DIR", "start there; relative to the project", "dir" },
+    { "user", 'u', "USER[:GROUP]", "run as this user inside (0: may install packages)", "user" },
+    { "interactive", 'i', NULL, "forward stdin (it always is)", NULL },
+    { "tty", 't', NULL, "give the command a terminal (the default on a terminal)", NULL },
+    { "no-tty", 'T', NULL, "give it none", NULL },
+    { "volume", 'v', "SRC:DST[:ro]", "show a host directory or file inside", NULL },
+    { "memory", 'm', "SIZE", "memory limit (2G)", NULL },
+    { "cpus", 0, "N", "cpu limit (2)", NULL },
+    { "pids-limit", 0, "N", "process limit (256)", NULL },
+    { "disk", 0, "SIZE", "limit for all files written (half of --memory)", NULL },
+    { "timeout", 0, "TIME", "kill everything after this long", NULL },
+    { "max-output", 0, "SIZE", "cut each output stream after this much (10M; 0: no limit)", NULL },
+    { "image", 0, "NAME", "the system to run on (host: this machine's own)", "image" },
+    { "network", 0, "POLICY", "network policy; only 'none' so far", "none" },
+    { "workspace", 0, "DIR", "the project, where it is not the one around here", "dir" },
+    { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" },
+    { "read-only", 0, NULL, "no writes to the project's copy", NULL },
+    { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen", "file" },
+    { "name", 0, "NAME", "a name for the sandbox", NULL },
+    { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL },
+    { "rm", 0, NULL, "throw the sandbox away afterwards (it always is)", NULL },
+    { "raw-terminal", 0, NULL, "do not filter what the command sends to the terminal", NULL },
+    { "quiet", 'q', NULL, "no word from petri itself", NULL },
+    { "json", 0, NULL, "print one object with result, output and changes", NULL },
+};
+
+struct run_flags {
+    struct options o;
+    bool json, quiet, raw, tty, no_tty;
+};
+
+static void take_opt(struct run_flags *f, const char *name, const char *value)
+{
+    struct options *o = &f->o;
+    const struct {
+        const char *name;
+        struct strv *list;
+        const char **word;
+        bool *flag;
+    } table[] = {
+        { "env", &o->env, NULL, NULL },
+        { "env-file", &o->env_files, NULL, NULL },
+        { "workdir", NULL, &o->workdir, NULL },
+        { "user", NULL, &o->user, NULL },
+        { "tty", NULL, NULL, &f->tty },
+        { "no-tty", NULL, NULL, &f->no_tty },
+        { "volume", &o->volumes, NULL, NULL },
+        { "memory", NULL, &o->memory, NULL },
+        { "cpus", NULL, &o->cpus, NULL },
+        { "pids-limit", NULL, &o->pids, NULL },
+        { "disk", NULL, &o->disk, NULL },
+        { "timeout", NULL, &o->timeout, NULL },
+        { "max-output", NULL, &o->max_output, NULL },
+        { "image", NULL, &o->image, NULL },
+        { "network", NULL, &o->network, NULL },
+        { "workspace", NULL, &o->workspace, NULL },
+        { "workspace-mode", NULL, &o->mode, NULL },
+        { "read-only", NULL, NULL, &o->read_only },
+        { "hide", &o->hide, NULL, NULL },
+        { "name", NULL, &o->name, NULL },
+        { "label", &o->labels, NULL, NULL },
+        { "raw-terminal", NULL, NULL, &f->raw },
+        { "quiet", NULL, NULL, &f->quiet },
+        { "json", NULL, NULL, &f->json },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        if (strcmp(table[i].name, name) != 0)
+            continue;
+        if (table[i].list)
+            strv_add(table[i].list, value);
+        if (table[i].word)
+            *table[i].word = value;
+        if (table[i].flag)
+            *table[i].flag = true;
+    }
+}
+
+/* Bytes as text; where they are not UTF-8, exact as base64 too. */
+static void json_output(struct jsonw *w, const char *key, const struct str *s)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *p = (const unsigned char *)(s->p ? s->p : "");
+    jw_bytes(w, key, p, s->len);
+    if (utf8_valid(p, s->len))
+        return;
+    AUTOSTR struct str b = STR_INIT;
+    for (size_t i = 0; i < s->len; i += 3) {
+        size_t left = s->len - i;
+        uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? p[i + 1] : 0u) << 8 | (left > 2 ? p[i + 2] : 0u);
+        const char out[] = { digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
+                             left > 2 ? digits[v & 63] : '=' };
+        str_addn(&b, out, 4);
+    }
+    AUTOFREE char *name = str_printf("%s_base64", key);
+    jw_str(w, name, b.p);
+}
+
+static void json_result(struct jsonw *w, const struct plan *p, const struct run_req *r, const struct run_result *x)
+{
+    static const char *const events[] = { "oom", "pids", "disk", "timeout", "output_truncated" };
+
+    jw_obj(w, NULL);
+    jw_str(w, "id", p->id);
+    if (p->name)
+        jw_str(w, "name", p->name);
+    jw_str(w, "image", p->image);
+    jw_str(w, "network", "none");
+    if (x->exit_code >= 0)
+        jw_int(w, "exit_code", x->exit_code);
+    else
+        jw_int(w, "exit_code", x->status);
+    if (x->signal)
+        jw_int(w, "signal", x->signal);
+    else
+        jw_null(w, "signal");
+    jw_bool(w, "timed_out", x->timed_out);
+    jw_arr(w, "events");
+    for (size_t i = 0; i < ARRAY_LEN(events); i++)
+        if (x->events & 1u << i) {
+            jw_obj(w, NULL);
+            jw_str(w, "type", events[i]);
+            jw_end_obj(w);
+        }
+    jw_end_arr(w);
+    json_output(w, "stdout", &r->out.kept);
+    json_output(w, "stderr", &r->err.kept);
+    jw_obj(w, "truncated");
+    jw_bool(w, "stdout", r->out.seen > r->out.cap);
+    jw_bool(w, "stderr", r->err.seen > r->err.cap);
+    jw_end_obj(w);
+    jw_u64(w, "wall_ms", x->wall_ms);
+    jw_u64(w, "cpu_ms", x->cpu_ms);
+    jw_u64(w, "peak_memory_bytes", x->peak_memory);
+    if (x->has_changes) {
+        jw_obj(w, "changes");
+        jw_u64(w, "added", x->changes.added);
+        jw_u64(w, "modified", x->changes.modified);
+        jw_u64(w, "deleted", x->changes.deleted);
+        jw_end_obj(w);
+    } else {
+        jw_null(w, "changes");
+    }
+    jw_obj(w, "limits");
+    for (size_t i = 0; i < x->n_limits; i++) {
+        const struct limit_report *l = &x->limits[i];
+        jw_obj(w, l->name);
+        if (strcmp(l->name, "cpus") == 0)
+            jw_double(w, "value", (double)l->value / 1000);
+        else
+            jw_u64(w, "value", l->value);
+        jw_str(w, "enforced", l->how);
+        jw_end_obj(w);
+    }
+    jw_end_obj(w);
+}
+
+static void set_output(struct run_output *o, int fd, bool json, bool raw, const struct plan *p, bool asked)
+{
+    struct stat st;
+    bool file = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || isatty(fd));
+
+    o->fd = json ? -1 : fcntl(fd, F_GETFD) < 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : fd;
+    o->terminal = !json && !raw && isatty(fd);
+    /* whoever redirects to a file wants all of it; a pipe's reader may not be ready for gigabytes */
+    o->cap = p->max_output == 0 || (!asked && !json && file) ? UINT64_MAX : p->max_output;
+}
+
+static void opening_line(const struct plan *p)
+{
+    AUTOSTR struct str dir = STR_INIT;
+    str_add_escaped(&dir, p->project, strlen(p->project));
+    cmd_note("copy of %s on %s, network none (no other policy yet), changes %s", dir.p,
+             strcmp(p->image, "host") == 0 ? "this machine's own packages (image host)" : p->image,
+             p->mode == WORKSPACE_BIND ? "go to the project itself" : "thrown away");
+}
+
+static const char *suggestion(const struct plan *p)
+{
+    /* `petri run alpine sh`: docker's habit, the first word an image */
+    return p->argv.n > 1 && !strchr(p->argv.v[0], '/') && p->argv.v[1][0] != '-' ? p->argv.v[0] : NULL;
+}
+
+static int fail(struct run_flags *f, const struct plan *p, int status, struct err *e)
+{
+    if (status == 127 && p && suggestion(p)) {
+        struct err *hint = NULL;
+        err_new(&hint, ERR_NOT_FOUND, "'%s': not a command here. Did you mean --image %s?", p->argv.v[0], p->argv.v[0]);
+        err_free(e);
+        e = hint;
+    }
+    return cmd_fail_err(status, e, f->json);
+}
+
+static int run_plan(struct run_flags *f, const struct plan *p, const struct paths *paths)
+{
+    AUTOJSONW struct jsonw w = {0};
+    struct err *e = NULL;
+    struct run_result x;
+    struct run_req r = { .plan = p, .paths = paths, .in = fcntl(0, F_GETFD) < 0 ? -1 : 0,
+                         .count_changes = f->json, .raw_terminal = f->raw };
+    int rc;
+
+    set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);
+    set_output(&r.err, 2, f->json, f->raw, p, f->o.max_output != NULL);
+    if (!f->quiet && !f->json)
+        opening_line(p);
+    rc = sandbox_run(&r, &x, &e);
+    if (rc < 0 || e) {
+        str_reset(&r.out.kept);
+        str_reset(&r.err.kept);
+        return fail(f, p, x.status, e);
+    }
+    AUTOFREE char *loose = sandbox_unenforced(&x);
+    if (f->json) {
+        json_result(&w, p, &r, &x);
+        jw_end_obj(&w);
+        puts(w.out.p);
+    } else if (!f->quiet) {
+        if (loose)
+            cmd_note("not enforced for this user on this machine: %s (petri doctor says why)", loose);
+        if (x.timed_out)
+            cmd_note("timed out; everything inside was killed");
+        if (x.events & EVENT_OOM)
+            cmd_note("out of memory: the limit was reached (--memory)");
+    }
+    str_reset(&r.out.kept);
+    str_reset(&r.err.kept);
+    return x.status;
+}
+
+static int run_run(const struct cmd *c, int argc, char **argv)
+{
+    struct run_flags f = {0};
+    CLEANUP(plan_free_p) struct plan *p = NULL;
+    CLEANUP(paths_free_p) struct paths paths = {0};
+    CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
+    const struct opt *o;
+    const char *value = NULL;
+    struct err *e = NULL;
+    bool bad = false;
+    int rc;
+
+    while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
+        take_opt(&f, o->name, value);
+    if (bad)
+        return c->usage_exit;
+    for (int i = optind; i < argc; i++)
+        strv_add(&f.o.argv, argv[i]);
+    f.o.tty = !f.json && !f.no_tty && (f.tty || (isatty(0) && isatty(1)));
+    if (f.tty && !(isatty(0) && isatty(1)))
+        rc = cmd_fail(125, "-t: stdin and stdout must be a terminal; leave -t out to use pipes");
+    else if (!f.o.argv.n && !f.o.image)
+        rc = cmd_usage(c, "no command given; like: petri run -- make test");
+    else if (paths_open(&paths, &e) < 0)
+        rc = cmd_fail_err(125, e, f.json);
+    else {
+        signal(SIGPIPE, SIG_IGN);
+        sandbox_sweep(&paths);
+        rc = plan_make(&f.o, &paths, &p, &holds, &e) < 0 ? fail(&f, NULL, 125, e) : run_plan(&f, p, &paths);
+    }
+    options_free_p(&f.o);
+    return rc;
+}
+
+const struct cmd cmd_run = {
+    .name = "run",
+    .summary = "run one command in a throw-away copy of the project",
+    .usage = "[flags] [--] CMD...",
+    .about = "The command sees the project at its own path and at /workspace, this machine's programs, and "
+             "nothing else of the machine: no home, no credentials, no network. What it writes is thrown "
+             "away; the project is not touched.\n"
+             "Exit status: the command's own; 124 timed out, 125 petri failed, 126 not executable, 127 not "
+             "found, 128+n killed by signal n.",
+    .examples = "petri run -- make test\trun the tests in a copy\n"
+                "petri run --json -- npm test\tresult, output and changes as JSON\n"
+                "petri run -m 512M --timeout 30s -- ./fuzz\twith limits\n"
+                "petri run --hide .env -- env\twithout a secret file",
+    .opts = run_opts,
+    .n_opts = ARRAY_LEN(run_opts),
+    .complete = "command",
+    .usage_exit = 125,
+    .run = run_run,
+};

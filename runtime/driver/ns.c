@@ -1,0 +1,125 @@
+#include "runtime/driver/ns.h"
+
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "base/fs.h"
+
+/* What code in the sandbox could use up of its user's host-wide allowance. Namespaces can't be made
+ * inside at all (seccomp); these numbers are the second wall, and enough for the start itself. */
+static const struct {
+    const char *file, *value;
+} user_limits[] = {
+    { "/proc/sys/user/max_user_namespaces", "0" },    { "/proc/sys/user/max_net_namespaces", "1" },
+    { "/proc/sys/user/max_mnt_namespaces", "2" },     { "/proc/sys/user/max_pid_namespaces", "1" },
+    { "/proc/sys/user/max_ipc_namespaces", "1" },     { "/proc/sys/user/max_uts_namespaces", "1" },
+    { "/proc/sys/user/max_cgroup_namespaces", "1" },  { "/proc/sys/user/max_time_namespaces", "0" },
+    { "/proc/sys/user/max_inotify_instances", "64" }, { "/proc/sys/user/max_inotify_watches", "32768" },
+};
+
+static int loopback_up(void)
+{
+    AUTOCLOSE int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+    return s < 0 ? -1 : ioctl(s, SIOCSIFFLAGS, &r);
+}
+
+static void holder_main(int go, int done, bool net)
+{
+    char c = 0;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (RETRY(read(go, &c, 1)) != 1)
+        _exit(1);
+    if (net) {
+        if (unshare(CLONE_NEWNET) < 0)
+            c = (char)errno;
+        else if (loopback_up() < 0)
+            c = (char)errno;
+        for (size_t i = 0; i < ARRAY_LEN(user_limits); i++)
+            (void)fs_write_at(AT_FDCWD, user_limits[i].file, user_limits[i].value, NULL);
+        (void)!write(done, &c, 1);
+    }
+    (void)!read(go, &c, 1); /* until the caller has what it wants, or is gone */
+    _exit(0);
+}
+
+int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
+                 struct holder *ret, struct err **e)
+{
+    int go[2], done[2] = { -1, -1 };
+    pid_t pid;
+    int rc;
+
+    if (pipe2(go, O_CLOEXEC) < 0)
+        return err_sys(e, "pipe");
+    if (pipe2(done, O_CLOEXEC) < 0) {
+        rc = err_sys(e, "pipe");
+        close(go[0]);
+        close(go[1]);
+        return rc;
+    }
+    pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0) {
+        close(go[1]);
+        close(done[0]);
+        holder_main(go[0], done[1], net);
+    }
+    close(go[0]);
+    close(done[1]);
+    *ret = (struct holder){ .pid = pid, .pipe = go[1], .done = done[0] };
+    if (pid < 0) {
+        rc = err_sys(e, "make a user namespace (see petri doctor)");
+    } else {
+        rc = ids_write(uids, gids, pid, deny_setgroups, e);
+        if (rc == 0 && write(go[1], "", 1) != 1)
+            rc = err_sys(e, "start the namespace's holder");
+    }
+    if (rc < 0)
+        holder_end(ret);
+    return rc;
+}
+
+static int open_ns(pid_t pid, const char *kind, int *ret_fd, struct err **e)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/%s", (int)pid, kind);
+    *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open the sandbox's %s namespace", kind) : 0;
+}
+
+int holder_user(const struct holder *h, int *ret_fd, struct err **e)
+{
+    return open_ns(h->pid, "user", ret_fd, e);
+}
+
+int holder_net(const struct holder *h, int *ret_fd, struct err **e)
+{
+    char c = 1;
+    ssize_t n = RETRY(read(h->done, &c, 1));
+    if (n != 1 || c) {
+        errno = n == 1 ? c : ECHILD;
+        return err_sys(e, "make a network namespace");
+    }
+    return open_ns(h->pid, "net", ret_fd, e);
+}
+
+void holder_end(struct holder *h)
+{
+    close_p(&h->pipe);
+    close_p(&h->done);
+    if (h->pid > 0) {
+        kill(h->pid, SIGKILL);
+        waitpid(h->pid, NULL, 0);
+    }
+    h->pid = 0;
+}

@@ -1,0 +1,21 @@
+/* runtime/driver/ns.h - namespaces made ahead of the container, by a short-lived child.
+ * Crash: a child ends when its pipe closes; a namespace lives as long as a descriptor of it.
+ */
+#pragma once
+#include "runtime/driver/ids.h"
+
+struct holder {
+    pid_t pid;
+    int pipe; /* write end: a byte says the maps are there */
+    int done; /* read end: a byte says the network namespace is there */
+};
+
+/* Starts a child in a new user namespace with these maps. With `net` it also makes a network
+ * namespace that belongs to it (loopback up) and lowers the namespace's own limits; meanwhile the
+ * caller goes on. */
+int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
+                 struct holder *ret, struct err **e);
+/* Descriptors of its namespaces; holder_net waits for it. */
+int holder_user(const struct holder *h, int *ret_fd, struct err **e);
+int holder_net(const struct holder *h, int *ret_fd, struct err **e);
+void holder_end(struct holder *h);

@@ -1,0 +1,26 @@
+/* runtime/driver/rootfs.h - the sandbox's root, built in the launcher's mount namespace.
+ *
+ * One tmpfs (the scratch, sized by the disk limit) holds a read-only skeleton, the writable places
+ * (/tmp, /run, the home) and, in a one-shot run, the workspace's changes; the rest are read-only
+ * binds. Nothing of it outlives the mount namespace.
+ */
+#pragma once
+#include "runtime/driver/ids.h"
+#include "runtime/workspace/workspace.h"
+
+struct rootfs {
+    const struct plan *plan;
+    const struct ids *ids;
+    const char *scratch; /* an empty directory to mount on; becomes the working directory */
+    const char *init;    /* petri-init on the host */
+    const char *upper;   /* of a kept sandbox, or NULL */
+    uint64_t size, inodes;
+    int userns;         /* the sandbox's; idmaps the system's files for root, else -1 */
+    int project_userns; /* idmaps the project's files for root, else -1 */
+};
+
+#define ROOTFS_INIT "/.petri-init"
+
+/* The scratch directory alone; before the namespaces are needed. */
+int rootfs_scratch(const struct rootfs *r, struct err **e);
+int rootfs_build(const struct rootfs *r, struct err **e);

@@ -1,0 +1,441 @@
+#include "runtime/sandbox/run.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/fs.h"
+#include "runtime/driver/launch.h"
+#include "runtime/init/proto.h"
+#include "runtime/sandbox/streams.h"
+
+struct keeper {
+    struct run_req *req;
+    struct run_result *res;
+    struct err **e;
+    struct launcher launcher;
+    struct cgroup *cgroup;
+    struct ids ids;
+    struct streams streams;
+    int control; /* our end; closing it ends petri-init */
+    int launcher_pidfd;
+    int timer;
+    int signals;
+    pid_t init;
+    bool started, finished, failed, maps_pending;
+    int pending_signal;
+};
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void end_sandbox(struct keeper *k)
+{
+    close_p(&k->control);
+    if (k->init > 0)
+        kill(k->init, SIGKILL);
+    else if (k->launcher.pid > 0)
+        kill(k->launcher.pid, SIGKILL);
+}
+
+static int send_request(struct keeper *k, const int stdio[3])
+{
+    const struct plan *p = k->req->plan;
+    AUTOSTR struct str s = STR_INIT;
+    unsigned weak = weakened();
+    struct proto_exec x = {
+        .expect = EXPECT_PID1 | (weak & WEAK_SECCOMP ? 0 : EXPECT_SECCOMP) |
+                  (weak & WEAK_NNP ? 0 : EXPECT_NO_NEW_PRIVS) |
+                  (p->uid == 0 || weak & WEAK_CAPS ? 0 : EXPECT_NO_CAPS),
+        .tty = p->tty,
+        .n_argv = (uint32_t)p->argv.n,
+        .n_env = (uint32_t)p->env.n,
+        .timeout_ms = weak & WEAK_TIMEOUT ? 0 : p->timeout_ms,
+    };
+    streams_window(&k->streams, &x.rows, &x.cols);
+    str_addn(&s, &x, sizeof x);
+    str_addn(&s, p->cwd, strlen(p->cwd) + 1);
+    for (size_t i = 0; i < p->argv.n; i++)
+        str_addn(&s, p->argv.v[i], strlen(p->argv.v[i]) + 1);
+    for (size_t i = 0; i < p->env.n; i++)
+        str_addn(&s, p->env.v[i], strlen(p->env.v[i]) + 1);
+    return proto_send(k->control, PROTO_EXEC, s.p, s.len, stdio, p->tty ? 0 : 3);
+}
+
+/* The text for a command that did not start; the status is 126 or 127 where a shell's would be. */
+static void start_failed(struct keeper *k, const struct proto_failed *f)
+{
+    const struct plan *p = k->req->plan;
+    const char *cmd = p->argv.v[0];
+
+    k->failed = true;
+    k->res->status = 125;
+    if (f->stage == STAGE_EXEC && f->error == ENOENT) {
+        k->res->status = 127;
+        err_new(k->e, ERR_NOT_FOUND, "'%s': not found in the sandbox%s", cmd,
+                strchr(cmd, '/') ? "" : " (its PATH is shown by: petri run -- printenv PATH)");
+    } else if (f->stage == STAGE_EXEC) {
+        k->res->status = 126;
+        err_new(k->e, ERR_INVALID, "'%s': can't be executed: %s", cmd, strerror(f->error));
+    } else if (f->stage == STAGE_CHDIR) {
+        err_new(k->e, ERR_INVALID, "working directory '%s': %s in the sandbox", p->cwd, strerror(f->error));
+    } else if (f->stage == STAGE_EXPECT) {
+        err_new(k->e, ERR_INTERNAL, "the sandbox came up without a protection (bits %#x); nothing was run",
+                (unsigned)f->error);
+    } else {
+        err_new(k->e, ERR_FAILED, "the sandbox's init failed in stage %u: %s", f->stage, strerror(f->error));
+    }
+}
+
+static void on_exit_frame(struct keeper *k, const struct proto_exit *x)
+{
+    k->finished = true;
+    k->res->timed_out = x->timed_out;
+    k->res->cpu_ms = x->cpu_usec / 1000;
+    k->res->peak_memory = x->maxrss_bytes;
+    if (x->timed_out) {
+        k->res->status = 124;
+        k->res->exit_code = -1;
+        k->res->signal = SIGKILL;
+    } else if (WIFSIGNALED(x->status)) {
+        k->res->signal = WTERMSIG(x->status);
+        k->res->exit_code = -1;
+        k->res->status = 128 + k->res->signal;
+    } else {
+        k->res->exit_code = k->res->status = WEXITSTATUS(x->status);
+    }
+}
+
+static void send_signal(struct keeper *k, int sig)
+{
+    uint32_t s = (uint32_t)sig;
+    if (!k->started || proto_send(k->control, PROTO_SIGNAL, &s, sizeof s, NULL, 0) < 0)
+        k->pending_signal = sig;
+}
+
+/* One frame from petri-init. It runs beside hostile code: anything unexpected ends the sandbox. */
+static void on_control(struct keeper *k)
+{
+    struct proto_header h;
+    AUTOFREE char *p = NULL;
+    int fds[1], n = 0;
+    pid_t pid = 0;
+
+    if (proto_recv(k->control, &h, &p, fds, 1, &n, &pid) < 0) {
+        close_p(&k->control);
+        return;
+    }
+    if (h.type == PROTO_HELLO && k->init == 0 && n == 0) {
+        k->init = pid;
+    } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
+        k->started = true;
+        if (n && streams_terminal(&k->streams, fds[0]) < 0) {
+            err_new(k->e, ERR_FAILED, "the sandbox handed back something that is no terminal");
+            k->failed = true;
+            end_sandbox(k);
+        }
+        if (k->pending_signal)
+            send_signal(k, k->pending_signal);
+    } else if (h.type == PROTO_FAILED && h.len == sizeof(struct proto_failed) && !k->started) {
+        start_failed(k, (const struct proto_failed *)p);
+        close_p(&k->control);
+    } else if (h.type == PROTO_EXIT && h.len == sizeof(struct proto_exit) && !k->finished) {
+        on_exit_frame(k, (const struct proto_exit *)p);
+    } else {
+        while (n)
+            close(fds[--n]);
+        k->failed = true;
+        err_new(k->e, ERR_FAILED, "the sandbox's init talks nonsense; it was ended");
+        end_sandbox(k);
+    }
+}
+
+static void on_report(struct keeper *k)
+{
+    char buf[1025];
+    struct report r;
+    ssize_t n = RETRY(recv(k->launcher.report, buf, sizeof buf - 1, 0));
+
+    if (n < (ssize_t)sizeof r) {
+        close_p(&k->launcher.report);
+        return;
+    }
+    memcpy(&r, buf, sizeof r);
+    buf[n] = '\0';
+    if (r.type == REPORT_MAPS) {
+        if (ids_write_outer(&k->ids, k->launcher.pid, k->e) < 0 || launcher_go(&k->launcher, k->e) < 0) {
+            k->failed = true;
+            end_sandbox(k);
+        }
+    } else if (r.type == REPORT_ERROR && !k->failed && !k->finished) {
+        k->failed = true;
+        err_new(k->e, (enum err_code)r.code, "the sandbox did not start: %s", buf + sizeof r);
+    } else if (r.type == REPORT_END) {
+        k->res->changes = r.changes;
+        k->res->has_changes = k->req->count_changes && k->req->plan->project &&
+                              k->req->plan->mode == WORKSPACE_OVERLAY;
+        if (r.disk_full)
+            k->res->events |= EVENT_DISK;
+    }
+}
+
+static void on_signal(struct keeper *k)
+{
+    struct signalfd_siginfo si;
+    while (read(k->signals, &si, sizeof si) == sizeof si) {
+        int sig = (int)si.ssi_signo;
+        if (sig == SIGWINCH) {
+            streams_resize(&k->streams);
+        } else if (sig != SIGCHLD) {
+            send_signal(k, sig);
+            if (!k->started && !k->failed) {
+                /* nothing runs yet that could handle it */
+                k->failed = true;
+                k->res->status = 128 + sig;
+                err_new(k->e, ERR_FAILED, "ended by signal %d before the command ran", sig);
+                end_sandbox(k);
+            }
+        }
+    }
+}
+
+static void on_timer(struct keeper *k)
+{
+    uint64_t n;
+    (void)!read(k->timer, &n, sizeof n);
+    if (!k->finished) {
+        k->finished = true;
+        k->res->timed_out = true;
+        k->res->status = 124;
+        k->res->exit_code = -1;
+        k->res->signal = SIGKILL;
+    }
+    end_sandbox(k);
+}
+
+static int open_sources(struct keeper *k, struct err **e)
+{
+    const struct plan *p = k->req->plan;
+    struct itimerspec t = {0};
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (const int *s = (const int[]){ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, 0 }; *s; s++)
+        sigaddset(&set, *s);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (k->signals < 0 || k->timer < 0)
+        return err_sys(e, "signals and timers");
+    if (p->timeout_ms && !(weakened() & WEAK_TIMEOUT)) {
+        /* petri-init keeps the deadline; this one is for the case that it can't */
+        uint64_t ms = p->timeout_ms + 500;
+        t.it_value.tv_sec = (time_t)(ms / 1000);
+        t.it_value.tv_nsec = (long)(ms % 1000) * 1000000;
+        timerfd_settime(k->timer, 0, &t, NULL);
+    }
+    return 0;
+}
+
+/* Everything that happens between the start and the end of the launcher and both streams. */
+static void loop(struct keeper *k)
+{
+    bool launcher_alive = true;
+
+    while (launcher_alive || !streams_drained(&k->streams)) {
+        struct pollfd fds[5 + STREAMS_MAX_POLL] = {
+            { .fd = k->control, .events = POLLIN },  { .fd = k->launcher.report, .events = POLLIN },
+            { .fd = k->signals, .events = POLLIN },  { .fd = k->timer, .events = POLLIN },
+            { .fd = launcher_alive ? k->launcher_pidfd : -1, .events = POLLIN },
+        };
+        size_t n = 5 + streams_poll(&k->streams, fds + 5);
+        if (poll(fds, n, -1) < 0 && errno != EINTR)
+            break;
+        streams_serve(&k->streams, fds + 5);
+        if (fds[0].revents)
+            on_control(k);
+        if (fds[1].revents)
+            on_report(k);
+        if (fds[2].revents)
+            on_signal(k);
+        if (fds[3].revents)
+            on_timer(k);
+        if (fds[4].revents && k->launcher.report < 0 && k->control < 0) {
+            waitpid(k->launcher.pid, NULL, 0);
+            launcher_alive = false;
+            streams_command_gone(&k->streams);
+        } else if (fds[4].revents) {
+            /* its last words are in the sockets; a dead launcher also means: no sandbox */
+            if (k->init > 0 && !k->finished && !k->failed)
+                kill(k->init, SIGKILL);
+        }
+    }
+}
+
+static void report_limits(struct keeper *k, uint64_t disk, const char *disk_how)
+{
+    static const char *const words[] = { "none", "cgroup-v1", "cgroup-v2", "rlimit" };
+    static const char *const names[] = { "memory", "cpus", "pids" };
+    const struct plan *p = k->req->plan;
+    const uint64_t values[] = { p->memory.value, p->cpus_milli.value, p->pids.value };
+    struct run_result *r = k->res;
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        r->limits[r->n_limits++] = (struct limit_report){
+            names[i], values[i], words[cgroup_enforced(k->cgroup, names[i])]
+        };
+    r->limits[r->n_limits++] = (struct limit_report){ "disk", disk, disk_how };
+    r->limits[r->n_limits++] = (struct limit_report){ "timeout", p->timeout_ms, p->timeout_ms ? "init" : "none" };
+}
+
+static void final_stats(struct keeper *k)
+{
+    struct cgroup_stats s = {0};
+    cgroup_stats(k->cgroup, &s);
+    if (s.oom_kills)
+        k->res->events |= EVENT_OOM;
+    if (s.pids_max_hits)
+        k->res->events |= EVENT_PIDS;
+    if (s.cpu_usec)
+        k->res->cpu_ms = s.cpu_usec / 1000;
+    if (s.memory_peak)
+        k->res->peak_memory = s.memory_peak;
+    if (k->res->timed_out)
+        k->res->events |= EVENT_TIMEOUT;
+    if (k->req->out.seen > k->req->out.cap || k->req->err.seen > k->req->err.cap)
+        k->res->events |= EVENT_TRUNCATED;
+}
+
+/* The disk limit of a one-shot run is the size of its tmpfs, whose pages count as its memory. */
+static int disk_limit(const struct plan *p, uint64_t *ret, struct err **e)
+{
+    uint64_t most = p->memory.value / 2;
+    char want[24], can[24];
+    if (p->disk.value > most && p->disk.asked) {
+        format_size(p->disk.value, want);
+        format_size(most, can);
+        return err_new(e, ERR_LIMIT, "--disk %s: a run keeps its files in memory, so at most half of --memory "
+                                     "(%s) can be enforced; raise --memory or ask for less", want, can);
+    }
+    *ret = p->disk.value < most ? p->disk.value : most;
+    return 0;
+}
+
+static int start(struct keeper *k, const char *scratch, const char *init, const char *upper, uint64_t disk,
+                 struct err **e)
+{
+    const struct plan *p = k->req->plan;
+    int pair[2], stdio[3] = { -1, -1, -1 }, one = 1, rc;
+    struct launch l = {
+        .plan = p, .ids = &k->ids, .scratch = scratch, .init = init, .upper = upper,
+        .scratch_size = disk, .scratch_inodes = p->inodes.value, .count_changes = k->req->count_changes,
+        .cgroup = weakened() & WEAK_LIMITS ? NULL : k->cgroup,
+    };
+
+    if (cgroup_enforced(k->cgroup, "pids") == CG_RLIMIT && !(weakened() & WEAK_LIMITS))
+        l.nproc = p->pids.value;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, "socketpair");
+    k->control = pair[0];
+    l.control = pair[1];
+    setsockopt(k->control, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
+    rc = launcher_start(&l, &k->launcher, e);
+    close(pair[1]);
+    if (rc < 0)
+        return rc;
+    k->launcher_pidfd = (int)syscall(SYS_pidfd_open, k->launcher.pid, 0);
+    if (k->launcher_pidfd < 0)
+        return err_sys(e, "pidfd of the launcher");
+    /* after the fork: the launcher never has the command's pipes */
+    if ((rc = streams_open(&k->streams, k->req, stdio, e)) < 0)
+        return rc;
+    if (send_request(k, stdio) < 0)
+        rc = err_sys(e, "hand over the command");
+    for (int i = 0; i < 3; i++)
+        close_p(&stdio[i]);
+    return rc;
+}
+
+int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
+{
+    const struct plan *p = r->plan;
+    struct cgroup_limits limits = {
+        .memory = p->memory.value, .cpu_milli = p->cpus_milli.value, .pids = p->pids.value,
+        .memory_asked = p->memory.asked, .cpu_asked = p->cpus_milli.asked, .pids_asked = p->pids.asked,
+    };
+    struct keeper k = { .req = r, .res = ret, .e = e, .control = -1, .launcher_pidfd = -1, .timer = -1,
+                        .signals = -1, .launcher = { .report = -1, .go = -1 },
+                        .streams = { .tty = -1, .master = -1 } };
+    AUTOFREE char *scratch = path_join(r->paths->run, "mnt"), *init = NULL;
+    bool many = geteuid() != 0 && (p->uid != getuid() && strcmp(p->image, "host") == 0);
+    uint64_t started = now_ms(), disk = 0;
+    int rc;
+
+    *ret = (struct run_result){ .exit_code = -1, .status = 125 };
+    if ((rc = disk_limit(p, &disk, e)) < 0 || (rc = ids_plan(p, many, &k.ids, e)) < 0)
+        return rc;
+    if (!(init = paths_helper("petri-init", e)))
+        return -ERR_NOT_FOUND;
+    if ((rc = fs_mkdirs(scratch, 0700, e)) < 0 || (rc = open_sources(&k, e)) < 0)
+        return rc;
+    rc = cgroup_create(p->id, &limits, &k.cgroup, e);
+    if (rc == 0)
+        rc = cgroup_wait(k.cgroup, e);
+    if (rc == 0)
+        rc = start(&k, scratch, init, NULL, disk, e);
+    if (rc == 0) {
+        loop(&k);
+        rc = k.failed && ret->status == 125 ? -ERR_FAILED : 0;
+    } else {
+        end_sandbox(&k);
+        if (k.launcher.pid > 0)
+            waitpid(k.launcher.pid, NULL, 0);
+    }
+    if (rc == 0 && !k.finished && !k.failed) {
+        rc = err_new(e, ERR_FAILED, "the sandbox ended before the command did");
+    }
+    if (k.cgroup) {
+        report_limits(&k, disk, "tmpfs");
+        final_stats(&k);
+        cgroup_free(k.cgroup);
+    }
+    streams_close(&k.streams);
+    close_p(&k.control);
+    close_p(&k.launcher.report);
+    close_p(&k.launcher.go);
+    close_p(&k.launcher_pidfd);
+    close_p(&k.timer);
+    close_p(&k.signals);
+    ret->wall_ms = now_ms() - started;
+    return rc;
+}
+
+void sandbox_sweep(const struct paths *paths)
+{
+    (void)cgroup_sweep(NULL);
+}
+
+char *sandbox_unenforced(const struct run_result *r)
+{
+    AUTOSTR struct str s = STR_INIT;
+    for (size_t i = 0; i < r->n_limits; i++)
+        if (strcmp(r->limits[i].how, "none") == 0 && strcmp(r->limits[i].name, "timeout") != 0)
+            str_addf(&s, "%s%s", s.len ? ", " : "", r->limits[i].name);
+    return s.len ? str_take(&s) : NULL;
+}

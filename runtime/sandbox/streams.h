@@ -1,0 +1,44 @@
+/* runtime/sandbox/streams.h - what flows between the caller's stdio and the command's, through pipes or
+ * the sandbox's pty; never blocks, never grows beyond its buffers and what is kept. */
+#pragma once
+#include <poll.h>
+#include <termios.h>
+
+#include "base/termfilter.h"
+#include "runtime/sandbox/run.h"
+
+enum { STREAMS_MAX_POLL = 6, STREAM_BUF = 65536 };
+
+struct stream {
+    int from, to; /* -1: closed */
+    bool is_input;
+    struct run_output *out; /* for output streams */
+    size_t len, off;
+    uint64_t passed;
+    bool marked, eof;
+    struct termfilter filter;
+    char buf[STREAM_BUF + 128];
+};
+
+struct streams {
+    struct stream *s[3]; /* in, out, err; with a pty the second carries both */
+    int tty;             /* host terminal in raw mode, or -1 */
+    int master;          /* the sandbox's pty */
+    struct termios saved;
+    bool raw;
+    struct run_req *req;
+};
+
+/* Makes the pipes; stdio gets the command's ends (not with a pty). */
+int streams_open(struct streams *st, struct run_req *r, int stdio[3], struct err **e);
+/* Takes the pty's master, after a look at what it is; the host's terminal goes raw. */
+int streams_terminal(struct streams *st, int master);
+void streams_window(const struct streams *st, uint16_t *rows, uint16_t *cols);
+void streams_resize(const struct streams *st);
+size_t streams_poll(struct streams *st, struct pollfd *fds);
+void streams_serve(struct streams *st, const struct pollfd *fds);
+/* Nobody is left who could write: what the pipes hold is the rest. */
+void streams_command_gone(struct streams *st);
+bool streams_drained(const struct streams *st);
+/* Restores the terminal; safe to call twice. */
+void streams_close(struct streams *st);

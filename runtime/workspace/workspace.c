@@ -1,0 +1,190 @@
+#include "runtime/workspace/workspace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+
+#include "base/fs.h"
+#include "base/mnt.h"
+#include "runtime/workspace/copy.h"
+
+static void name_of(char buf[16], char kind, unsigned index)
+{
+    snprintf(buf, 16, "%c%u", kind, index);
+}
+
+static int make_dir(const char *name, int *ret_fd, struct err **e)
+{
+    if (mkdir(name, 0755) < 0)
+        return err_sys(e, "make '%s'", name);
+    *ret_fd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open '%s'", name) : 0;
+}
+
+/* Makes the same directory in the mask as below it: owner and mode of a merged directory are those
+ * of the topmost layer that has it. */
+static int mirror_dir(int lower, int mask, const char *path, struct err **e)
+{
+    struct stat st;
+    if (fstatat(lower, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return 1;
+    if (mkdirat(mask, path, 0700) < 0)
+        return errno == EEXIST ? 0 : err_sys(e, "hide below '%s'", path);
+    if (fchownat(mask, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
+        fchmodat(mask, path, st.st_mode & 07777, 0) < 0)
+        return err_sys(e, "hide below '%s'", path);
+    return 0;
+}
+
+/* A layer with a whiteout for every hidden name: the sandbox finds nothing there, and what it makes
+ * there is its own. */
+static int make_mask(const struct strv *hide, int lower, int mask, struct err **e)
+{
+    for (size_t i = 0; i < hide->n; i++) {
+        AUTOFREE char *path = str_dup(hide->v[i]);
+        int rc = 0;
+        for (char *s = strchr(path, '/'); s && rc == 0; s = strchr(s + 1, '/')) {
+            *s = '\0';
+            rc = mirror_dir(lower, mask, path, e);
+            *s = '/';
+        }
+        if (rc < 0)
+            return rc;
+        if (rc == 0 && mknodat(mask, path, S_IFCHR, 0) < 0 && errno != EEXIST)
+            return err_sys(e, "hide '%s'", path);
+    }
+    return 0;
+}
+
+static int mount_overlay(const struct workspace *w, const char *lowers, const char *upper,
+                         const char *work, const char *at, struct err **e)
+{
+    struct statvfs vfs;
+    AUTOFREE char *opts = str_printf(
+        "lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off,redirect_dir=off%s",
+        lowers, upper, work, w->rootless ? ",userxattr" : ",xino=off");
+
+    if (mount("overlay", at, "overlay", MS_NOSUID | MS_NODEV, opts) < 0)
+        return err_sys(e, "mount an overlay over '%s' (see petri doctor)", w->src);
+    /* a work directory that can't be written gives a read-only overlay without a word */
+    if (statvfs(at, &vfs) < 0 || vfs.f_flag & ST_RDONLY)
+        return err_new(e, ERR_FAILED, "the overlay over '%s' came up read-only", w->src);
+    return 0;
+}
+
+/* Where the changes go: scratch directories, or those of a kept sandbox by short names. */
+static int make_upper(const struct workspace *w, int lower, char up[16], char work[16], struct err **e)
+{
+    struct stat st;
+    AUTOCLOSE int ufd = -1, wfd = -1, clone = -1;
+    int rc;
+
+    name_of(up, 'u', w->index);
+    name_of(work, 'k', w->index);
+    if (w->upper) {
+        char both[16];
+        AUTOCLOSE int at = -1;
+        name_of(both, 'b', w->index);
+        if ((rc = make_dir(both, &at, e)) < 0 ||
+            (rc = mnt_clone(AT_FDCWD, w->upper, MNT_TOP, -1, &clone, e)) < 0 ||
+            (rc = mnt_attach(clone, at, both, e)) < 0)
+            return rc;
+        snprintf(up, 16, "b%u/up", w->index);
+        snprintf(work, 16, "b%u/work", w->index);
+    }
+    if ((rc = make_dir(up, &ufd, e)) < 0 || (rc = make_dir(work, &wfd, e)) < 0)
+        return rc;
+    if (fstat(lower, &st) < 0 || fchownat(ufd, "", st.st_uid, st.st_gid, AT_EMPTY_PATH) < 0 ||
+        chmod(up, st.st_mode & 07777) < 0)
+        return err_sys(e, "prepare the upper layer of '%s'", w->src);
+    return 0;
+}
+
+static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
+{
+    char l[16], m[16], at[16], up[16], work[16];
+    AUTOCLOSE int clone = -1, place = -1, lower = -1, mask = -1, merged = -1;
+    AUTOFREE char *lowers = NULL;
+    int rc;
+
+    name_of(l, 'l', w->index);
+    name_of(m, 'm', w->index);
+    name_of(at, 'w', w->index);
+    /* an ordinary user's copy must be recursive (locked mounts); overlay looks at the top only */
+    if ((rc = mnt_clone(AT_FDCWD, w->src, MNT_RO | (w->rootless ? 0 : MNT_TOP), w->userns, &clone, e)) < 0 ||
+        (rc = make_dir(l, &place, e)) < 0 || (rc = mnt_attach(clone, place, w->src, e)) < 0)
+        return rc;
+    lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lower < 0)
+        return err_sys(e, "open '%s'", w->src);
+    if ((rc = make_upper(w, lower, up, work, e)) < 0)
+        return rc;
+    if (w->hide && w->hide->n) {
+        struct stat st;
+        if ((rc = make_dir(m, &mask, e)) < 0)
+            return rc;
+        if (fstat(lower, &st) < 0 || chown(m, st.st_uid, st.st_gid) < 0 || chmod(m, st.st_mode & 07777) < 0)
+            return err_sys(e, "prepare the mask of '%s'", w->src);
+        if ((rc = make_mask(w->hide, lower, mask, e)) < 0)
+            return rc;
+        lowers = str_printf("%s:%s", m, l);
+    }
+    if ((rc = make_dir(at, &merged, e)) < 0 ||
+        (rc = mount_overlay(w, lowers ? lowers : l, up, work, at, e)) < 0)
+        return rc;
+    *ret_fd = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open the workspace") : 0;
+}
+
+static int copied(const struct workspace *w, int *ret_fd, struct err **e)
+{
+    char name[16];
+    AUTOCLOSE int dst = -1, src = -1;
+    const char *dir = name;
+    AUTOFREE char *kept = NULL;
+    int rc;
+
+    name_of(name, 'u', w->index);
+    if (w->upper)
+        dir = kept = path_join(w->upper, "copy");
+    if ((rc = make_dir(dir, &dst, e)) < 0)
+        return rc;
+    close_p(&dst);
+    src = open(w->src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dst = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (src < 0 || dst < 0)
+        return err_sys(e, "open '%s'", w->src);
+    if ((rc = copy_tree(src, dst, w->hide, w->uid, w->gid, e)) < 0)
+        return err_wrap(e, "copy '%s'", w->src);
+    *ret_fd = TAKE_FD(dst);
+    return 0;
+}
+
+int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
+{
+    if (w->mode == WORKSPACE_OVERLAY)
+        return overlay(w, ret_fd, e);
+    if (w->mode == WORKSPACE_COPY)
+        return copied(w, ret_fd, e);
+    return mnt_clone(AT_FDCWD, w->src, 0, w->userns, ret_fd, e);
+}
+
+int workspace_count(unsigned index, const char *upper, struct changes *ret, struct err **e)
+{
+    char l[16], u[16];
+    AUTOCLOSE int lower = -1, up = -1;
+    name_of(l, 'l', index);
+    if (upper)
+        snprintf(u, sizeof u, "b%u/up", index);
+    else
+        name_of(u, 'u', index);
+    lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    up = open(u, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lower < 0 || up < 0)
+        return err_sys(e, "open the layers of the workspace");
+    return workspace_changes(up, lower, ret, e);
+}

@@ -1,0 +1,34 @@
+/* runtime/workspace/workspace.h - the project as the sandbox sees it.
+ *
+ * Owns:  the directories l<i> m<i> u<i> k<i> w<i> of the launcher's scratch file system (its
+ *        working directory), and `upper` where a sandbox is kept.
+ * Uses:  base/. Runs in the launcher's mount namespace.
+ * Crash: everything but a kept upper goes with the mount namespace.
+ */
+#pragma once
+#include "base/err.h"
+#include "oci/plan.h"
+
+struct workspace {
+    const char *src;  /* host directory */
+    unsigned index;   /* of its scratch directories */
+    enum workspace_mode mode;
+    bool read_only;
+    const struct strv *hide; /* relative to src; may be NULL */
+    const char *upper; /* directory for the changes of a kept sandbox (up/, work/), NULL: scratch */
+    int userns;        /* root: ids of the project's files, else -1 */
+    bool rootless;
+    uid_t uid; /* who a copy belongs to, in the launcher's ids */
+    gid_t gid;
+};
+
+/* Makes the view; a descriptor of the mounted directory results, to be cloned where it is wanted. */
+int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e);
+
+struct changes {
+    uint64_t added, modified, deleted;
+};
+/* Counts what upper directory `u` changed over `lower` (files and links; equal content is none). */
+int workspace_changes(int upper, int lower, struct changes *ret, struct err **e);
+/* The same for the scratch directories of workspace `index`. */
+int workspace_count(unsigned index, const char *upper, struct changes *ret, struct err **e);
