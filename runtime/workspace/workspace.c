@@ -65,8 +65,8 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
 {
     struct statvfs vfs;
     AUTOFREE char *opts = str_printf(
-        "lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off,redirect_dir=off%s",
-        lowers, upper, work, w->rootless ? ",userxattr" : ",xino=off");
+        "lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off%s", lowers, upper,
+        work, w->rootless ? ",userxattr" : ",redirect_dir=nofollow,xino=off");
 
     if (mount("overlay", at, "overlay", MS_NOSUID | MS_NODEV, opts) < 0)
         return err_sys(e, "mount an overlay over '%s' (see petri doctor)", w->src);
