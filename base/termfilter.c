@@ -6,9 +6,9 @@
 
 enum {
     GROUND,
-    ESCAPE,    /* after ESC and any intermediates */
-    CSI,       /* after ESC [ */
-    ESC_SKIP,  /* sequences too long to be any of ours: dropped to their final byte */
+    ESCAPE,   /* after ESC and any intermediates */
+    CSI,      /* after ESC [ */
+    ESC_SKIP, /* sequences too long to be any of ours: dropped to their final byte */
     CSI_SKIP,
     OSC,       /* after ESC ], before the first ';' */
     TITLE,     /* an OSC that sets the title: its text is held */
@@ -38,8 +38,11 @@ static void escape(struct termfilter *f, uint32_t c, struct sink *o)
         f->state = f->n > 3 ? ESC_SKIP : ESCAPE;
         return;
     }
-    f->state = f->n > 2 ? GROUND : c == '[' ? CSI : c == ']' ? OSC
-               : strchr("PX^_k", (int)c) ? STRING : GROUND;
+    f->state = f->n > 2                  ? GROUND
+               : c == '['                ? CSI
+               : c == ']'                ? OSC
+               : strchr("PX^_k", (int)c) ? STRING
+                                         : GROUND;
     if (f->state == GROUND)
         o->n += termrules_esc(&f->modes, f->held, f->n, o->p + o->n);
 }
@@ -168,8 +171,11 @@ static bool continues(const struct termfilter *f, unsigned char b)
         return false;
     if (f->un > 1)
         return true;
-    return lead == 0xe0 ? b >= 0xa0 : lead == 0xed ? b < 0xa0 : lead == 0xf0 ? b >= 0x90
-           : lead == 0xf4 ? b < 0x90 : true; /* no overlong forms, surrogates, or past U+10FFFF */
+    return lead == 0xe0   ? b >= 0xa0
+           : lead == 0xed ? b < 0xa0
+           : lead == 0xf0 ? b >= 0x90
+           : lead == 0xf4 ? b < 0x90
+                          : true; /* no overlong forms, surrogates, or past U+10FFFF */
 }
 
 static void feed(struct termfilter *f, unsigned char b, struct sink *o)

@@ -18,14 +18,14 @@
 
 #include "base/termrules.h"
 
-#define TERMFILTER_ROOM 64  /* output of one call: at most its input plus this */
-#define TERMFILTER_END 256  /* output of termfilter_end() */
+#define TERMFILTER_ROOM 64 /* output of one call: at most its input plus this */
+#define TERMFILTER_END 256 /* output of termfilter_end() */
 
 struct termfilter {
     uint8_t state;
-    uint8_t n;                       /* bytes of a sequence that is not complete yet */
-    uint8_t left;                    /* bytes to skip of a Linux palette sequence */
-    uint8_t un, uneed;               /* a character that is not complete yet; its length */
+    uint8_t n;         /* bytes of a sequence that is not complete yet */
+    uint8_t left;      /* bytes to skip of a Linux palette sequence */
+    uint8_t un, uneed; /* a character that is not complete yet; its length */
     char u[4];
     char held[TERMFILTER_ROOM - 4];
     struct termmodes modes;

@@ -24,19 +24,14 @@ static const struct {
     { 25, 'h' },   /* cursor is visible */
     { 66, 'l' },   /* keypad sends application codes */
     { 1000, 'l' }, /* mouse: buttons; 1002 with drag; 1003 with every move */
-    { 1002, 'l' },
-    { 1003, 'l' },
-    { 1004, 'l' }, /* focus in and out */
-    { 1005, 'l' }, /* mouse encodings */
-    { 1006, 'l' },
-    { 1015, 'l' },
-    { 1016, 'l' },
+    { 1002, 'l' }, { 1003, 'l' }, { 1004, 'l' }, /* focus in and out */
+    { 1005, 'l' },                               /* mouse encodings */
+    { 1006, 'l' }, { 1015, 'l' }, { 1016, 'l' },
     { 1007, 0 },   /* the wheel scrolls in the alternate screen */
     { 2004, 'l' }, /* bracketed paste */
     { 1048, 0 },   /* cursor saved */
     { 47, 'l' },   /* alternate screen */
-    { 1047, 'l' },
-    { 1049, 'l' },
+    { 1047, 'l' }, { 1049, 'l' },
 };
 
 /* CSI sequences that pass whatever their numbers are. */
@@ -63,7 +58,7 @@ struct csi {
  * honest program sends (a repeat of 2^31 keeps some terminals busy for minutes). */
 static bool csi_parse(const char *s, size_t n, struct csi *ret)
 {
-    struct csi c = {0};
+    struct csi c = { 0 };
     size_t i = 2;
 
     if (i < n && strchr("<=>?", s[i]))
@@ -108,7 +103,10 @@ static size_t pass_modes(struct termmodes *m, const struct csi *c, char *out, si
         if (c->prefix ? i < 0 : c->p[k] != 4 && c->p[k] != 34)
             continue; /* ANSI modes: insert, and screen's cursor shape */
         len += (size_t)snprintf(out + len, room - len, "%s%u",
-                                len ? ";" : c->prefix ? "\033[?" : "\033[", c->p[k]);
+                                len         ? ";"
+                                : c->prefix ? "\033[?"
+                                            : "\033[",
+                                c->p[k]);
         if (i >= 0 && dec_modes[i].usual)
             m->modes = (m->modes & ~(1u << i)) | (uint32_t)(c->final != dec_modes[i].usual) << i;
         if (i < 0 && c->p[k] == 4)
@@ -141,8 +139,10 @@ static bool csi_ok(struct termmodes *m, const struct csi *c)
             c->n > csi_pass[i].max || !strchr(csi_pass[i].finals, c->final) ||
             (c->colon && c->final != 'm'))
             continue;
-        m->touched |= c->final == 'm' ? T_SGR : c->final == 'q' ? T_STYLE
-                      : c->final == 'r' ? T_MARGINS : 0;
+        m->touched |= c->final == 'm'   ? T_SGR
+                      : c->final == 'q' ? T_STYLE
+                      : c->final == 'r' ? T_MARGINS
+                                        : 0;
         return true;
     }
     return false;
@@ -191,8 +191,8 @@ size_t termrules_undo(const struct termmodes *m, char *out, size_t room)
         const char *text;
     } undo[] = {
         { T_MARGINS, "\0337\033[r\0338" }, /* it moves the cursor */
-        { T_INSERT, "\033[4l" },  { T_KEYPAD, "\033>" }, { T_STYLE, "\033[0 q" },
-        { T_CHARSET, "\033(B\017" }, { T_SGR, "\033[0m" },
+        { T_INSERT, "\033[4l" },           { T_KEYPAD, "\033>" }, { T_STYLE, "\033[0 q" },
+        { T_CHARSET, "\033(B\017" },       { T_SGR, "\033[0m" },
     };
     size_t n = 0;
 
