@@ -92,9 +92,9 @@ struct probe_host {
     int seccomp_mode;       /* of this process: 2: a filter is on */
     bool no_new_privs, chrooted;
     bool proc_masked;       /* something is mounted below /proc */
-    bool all_ids;           /* every id is mapped here */
     bool systemd;
 };
+bool probe_all_ids(void); /* every id is mapped: uid 0 is the machine's own root */
 void probe_host_read(struct probe_host *ret);
 void probe_host_free_p(struct probe_host *h);
 /* A sysctl as a number, -1: not there. */

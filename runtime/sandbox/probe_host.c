@@ -118,7 +118,7 @@ static void read_apparmor(struct probe_host *h)
     h->apparmor = TAKE_PTR(label);
 }
 
-static bool all_ids_mapped(void)
+bool probe_all_ids(void)
 {
     AUTOFREE char *map = slurp("/proc/self/uid_map", SMALL);
     unsigned long inside, outside, count;
@@ -138,7 +138,6 @@ void probe_host_read(struct probe_host *ret)
     }
     h.seccomp_mode = (int)status_field(status, "Seccomp");
     h.no_new_privs = status_field(status, "NoNewPrivs") == 1;
-    h.all_ids = all_ids_mapped();
     h.systemd = fs_is_dir("/run/systemd/system");
     user_by_uid(h.uid, &h.me);
     read_mounts(&h);

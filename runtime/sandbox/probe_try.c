@@ -273,7 +273,7 @@ void probe_try(const char *probe_dir, const char *project, struct probe_tries *r
     if (t == MAP_FAILED)
         return;
     *t = none;
-    if (!geteuid())
+    if (!geteuid() && probe_all_ids())
         in_child(root_child, t, probe_dir, project);
     in_child(child, t, probe_dir, project);
     if (!geteuid() && !t->userns)
