@@ -1,5 +1,7 @@
 #include "runtime/driver/crun.h"
 
+#include <pwd.h>
+
 #include <config.h> /* libcrun's own, before its headers */
 
 #include <libcrun/container.h>
@@ -13,6 +15,15 @@ int __wrap_ensure_cloned_binary(void);
 int __wrap_ensure_cloned_binary(void)
 {
     return 0;
+}
+
+/* It also asks the name service who we are, for a status file that nobody reads; in a static program
+ * that would load the machine's own libraries. */
+int __wrap_getpwuid_r(uid_t uid, struct passwd *pw, char *buf, size_t n, struct passwd **ret);
+int __wrap_getpwuid_r(uid_t uid, struct passwd *pw, char *buf, size_t n, struct passwd **ret)
+{
+    *ret = NULL;
+    return ENOENT;
 }
 
 int crun_run(const struct crun_req *r, struct err **e)
