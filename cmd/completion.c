@@ -90,6 +90,7 @@ static void bash_cmd(FILE *out, const struct cmd *c, const char *path)
 
 static const char bash_head[] =
     "# bash completion for petri\n"
+    "_petri_images() { petri image ls 2>/dev/null | awk 'NR > 1 { print $1 \":\" $2 }'; }\n"
     "_petri_words() {\n"
     "    case $1 in\n"
     "    none) ;;\n"
@@ -100,7 +101,7 @@ static const char bash_head[] =
     "        compopt -o filenames\n"
     "        if ((operands)); then mapfile -t COMPREPLY < <(compgen -f -- \"$2\")\n"
     "        else mapfile -t COMPREPLY < <(compgen -c -- \"$2\"); fi ;;\n"
-    "    image) mapfile -t COMPREPLY < <(compgen -W \"host $(petri image ls -q 2>/dev/null)\" -- "
+    "    image) mapfile -t COMPREPLY < <(compgen -W \"host $(_petri_images)\" -- "
     "\"$2\") ;;\n"
     "    petri) mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$2\") ;;\n"
     "    *) mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$2\") ;;\n"
@@ -233,7 +234,7 @@ static void zsh_cmd(FILE *out, const struct cmd *c, const char *path)
         fputc('\'', out);
     }
     if (c->complete && !strcmp(c->complete, "command")) {
-        fputs(" \\\n        '(-)*::: := _petri_command'", out);
+        fputs(" \\\n        '(-)1:command:_command_names -e' '*::arguments:_normal'", out);
     } else if (c->complete) {
         fputs(" \\\n        '*:argument:", out);
         zsh_action(out, c->complete);
@@ -245,8 +246,8 @@ static void zsh_cmd(FILE *out, const struct cmd *c, const char *path)
 static void zsh(FILE *out)
 {
     fputs("#compdef petri\n"
-          "_petri_images() { compadd host ${(f)\"$(petri image ls -q 2>/dev/null)\"} }\n"
-          "_petri_command() { _normal }\n"
+          "_petri_images() { compadd host ${${(f)\"$(petri image ls 2>/dev/null | awk 'NR > 1 {"
+          "print $1 \":\" $2}')\"}} }\n"
           "_petri_commands() {\n    local -a cmds=(",
           out);
     zsh_list(out, commands);
@@ -275,7 +276,7 @@ static void fish_words(FILE *out, const char *complete)
     else if (!strcmp(k, "user"))
         fputs(" -f -a '(__fish_complete_users)'", out);
     else if (!strcmp(k, "image"))
-        fputs(" -f -a 'host (petri image ls -q 2>/dev/null)'", out);
+        fputs(" -f -a 'host (__petri_images)'", out);
     else if (!strcmp(k, "command"))
         fputs(" -a '(__petri_command)'", out);
     else if (!strcmp(k, "petri")) {
@@ -329,11 +330,17 @@ static void fish(FILE *out)
     fputs("# fish completion for petri\n"
           "function __petri_is\n"
           "    set -l w (commandline -opc)\n"
-          "    test (count $w) -gt (count $argv); and test \"$w[2..(math 1 + (count $argv))]\" = "
-          "\"$argv\"\n"
+          "    test (count $w) -gt (count $argv); or return 1\n"
+          "    for i in (seq (count $argv))\n"
+          "        set -l next (math $i + 1)\n"
+          "        test \"$w[$next]\" = \"$argv[$i]\"; or return 1\n"
+          "    end\n"
           "end\n"
           "function __petri_count\n"
           "    test (count (commandline -opc)) -eq $argv[1]\n"
+          "end\n"
+          "function __petri_images\n"
+          "    petri image ls 2>/dev/null | awk 'NR > 1 { print $1 \":\" $2 }'\n"
           "end\n"
           "function __petri_command\n"
           "    __fish_complete_subcommand --fcs-skip=2\n"

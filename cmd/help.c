@@ -182,8 +182,10 @@ static void help_examples(const char *text, FILE *out)
     }
     for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
         size_t n = strcspn(p, "\t\n"), rest = p[n] == '\t' ? strcspn(p + n + 1, "\n") : 0;
-        if (rest)
+        if (rest && n <= width)
             fprintf(out, "  %-*.*s  %.*s\n", (int)width, (int)n, p, (int)rest, p + n + 1);
+        else if (rest)
+            fprintf(out, "  %.*s\n      %.*s\n", (int)n, p, (int)rest, p + n + 1);
         else
             fprintf(out, "  %.*s\n", (int)n, p);
     }

@@ -147,7 +147,13 @@ static void man_petri(FILE *out)
         fprintf(out, ".TP\n\\fBpetri\\-%s\\fR(1)\n", commands[i]->name);
         roff_line(out, commands[i]->summary);
     }
-    fputs(".SH ENVIRONMENT\n"
+    fputs(".SH FILES\n"
+          ".TP\n\\fI/var/lib/petri\\fR, \\fI/run/petri\\fR\n"
+          "Images, layers and sandboxes of root; sockets and locks of running ones.\n"
+          ".TP\n\\fI$XDG_DATA_HOME/petri\\fR, \\fI$XDG_RUNTIME_DIR/petri\\fR\n"
+          "The same for other users; without those variables \\fI~/.local/share/petri\\fR and "
+          "\\fI/tmp/petri\\-UID\\fR.\n"
+          ".SH ENVIRONMENT\n"
           ".TP\n\\fBPETRI_HOME\\fR\nWhere petri keeps everything, instead of its usual places.\n"
           ".TP\n\\fBNO_COLOR\\fR\nNot empty: no colour, even on a terminal.\n",
           out);
