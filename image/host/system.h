@@ -20,11 +20,17 @@ int host_system_mounts(const char *home, bool root_construction, struct plan_mou
  * with system and tool-chain mounts together; where it can't be told, all of them. */
 int host_socket_trees(const struct plan_mounts *mounts, struct strv *ret_overlay, struct err **e);
 
+/* Hides mounts of the host below the binds in `mounts` that a recursive bind would bring along:
+ * procfs, sysfs and the like of a chroot, shares, and parts of /home, /var, ... that are mounted a
+ * second time. Call it last, with system and tool-chain mounts together. */
+int host_hide_submounts(struct plan_mounts *mounts, struct err **e);
+
 /* True for a path below the system directories that the sandbox sees. */
 bool host_system_path(const char *path);
 
 /* The same with the machine's root elsewhere, for tests. */
 int host_system_mounts_at(const char *root, const char *home, bool root_construction,
                           struct plan_mounts *ret, struct err **e);
+int host_hide_submounts_in(const char *table, struct plan_mounts *mounts, struct err **e);
 int host_socket_trees_in(const char *table, const struct plan_mounts *mounts,
                          struct strv *ret_overlay, struct err **e);

@@ -95,6 +95,7 @@ static void make_home(void)
     linkto(".ssh", home, "evil");
     linkto(at(base, "other"), home, ".volta"); /* a known name that leads to someone else */
     linkto("/", home, ".deno");
+    linkto(".ssh", home, ".fnm");
     put(base, "other/bin/x", "CANARY");
     put(base, "other/secret", "CANARY");
     fs_mkdirs(at(base, "run"), 0755, NULL);
@@ -177,7 +178,7 @@ static void paths(void)
         { "H/.pyenv/shims:/usr/bin", "H/.pyenv/shims:/usr/bin" TAIL },
         { "H/.local/bin:/usr/bin", "H/.local/bin:/usr/bin" },
         { "H:H/:H/.:/usr/bin", "/usr/bin" TAIL },
-        { "H/.ssh:H/.aws:H/evil:H/.pyenv/../.ssh:/usr/bin", "/usr/bin" TAIL },
+        { "H/.ssh:H/.aws:H/evil:H/.pyenv/../.ssh:H/.fnm:/usr/bin", "/usr/bin" TAIL },
         { "H/.config:H/.local:H/.local/share:H/.cargo:H/.local/share/keyrings:/bin", "/bin" TAIL },
         { "H/holds:/usr/bin", "/usr/bin" TAIL },
         { "B/other/bin:B:/:/etc:/root:/home:/proc/self:/tmp:/usr/bin", "/usr/bin" TAIL },
@@ -349,6 +350,39 @@ static void system_dirs(void)
     CHECK(strv_has(&all, "/usr") && strv_has(&all, "/opt"), "no table: all of them");
 }
 
+static void submounts(void)
+{
+    CLEANUP(plan_mounts_free_p) struct plan_mounts m = { 0 };
+    static const char table[] =
+        "22 27 0:21 / /proc rw,relatime - proc proc rw\n"
+        "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        "30 27 254:1 / /usr/local rw,relatime - ext4 /dev/vdb rw\n"
+        "31 27 0:21 / /opt/chroot/proc rw - proc proc rw\n"
+        "32 27 0:22 / /opt/a\\040b/sys rw - sysfs sysfs rw\n"
+        "33 27 254:0 /home/x/data /opt/data rw - ext4 /dev/vda rw\n"
+        "34 27 254:0 /usr/share/x /opt/again rw - ext4 /dev/vda rw\n"
+        "35 27 0:40 / /opt/ram rw - tmpfs tmpfs rw\n"
+        "36 27 0:41 / /opt/share rw - fuse.sshfs u@h:/ rw\n"
+        "37 27 0:42 / /optional rw - tmpfs tmpfs rw\n"
+        "38 27 0:43 / /home/u/.pyenv/versions rw master:3 propagate_from:2 - tmpfs tmpfs rw\n"
+        "39 27 254:2 / /srv rw - ext4 /dev/vdc rw\n"
+        "40 27 254:2 /k /usr/share/k rw - ext4 /dev/vdc rw\n"
+        "broken\n";
+    static const char *const hidden[] = { "/opt/chroot/proc", "/opt/a b/sys", "/opt/data",
+                                          "/opt/ram", "/opt/share", "/home/me/.pyenv/versions",
+                                          "/usr/share/k" };
+
+    put(base, "mountinfo", table);
+    plan_mounts_add(&m, MOUNT_BIND, "/usr", "/usr", true);
+    plan_mounts_add(&m, MOUNT_BIND, "/opt", "/opt", true);
+    plan_mounts_add(&m, MOUNT_BIND, "/home/u/.pyenv", "/home/me/.pyenv", true);
+    CHECK(host_hide_submounts_in(at(base, "mountinfo"), &m, NULL) == 0, "mountinfo");
+    for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
+        CHECK(find(&m, MOUNT_EMPTY, hidden[i]), "%s is not hidden", hidden[i]);
+    CHECK(m.n == 3 + ARRAY_LEN(hidden), "%zu mounts", m.n);
+    CHECK(host_hide_submounts_in(at(base, "none"), &m, NULL) < 0, "no table");
+}
+
 int main(void)
 {
     umask(022);
@@ -363,6 +397,7 @@ int main(void)
     linked_home();
     odd_homes();
     system_dirs();
+    submounts();
     fs_remove_tree(AT_FDCWD, base, NULL);
     free(home);
     free(project);
