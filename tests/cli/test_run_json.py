@@ -9,7 +9,7 @@ from helpers import CAN_LIMIT, ROOT, read
 
 FIELDS = {
     "exit_code": (int, type(None)), "signal": (int, str, type(None)), "timed_out": bool, "events": list,
-    "stdout": str, "stderr": str, "truncated": bool, "wall_ms": (int, float),
+    "stdout": str, "stderr": str, "truncated": dict, "wall_ms": (int, float),
     "cpu_ms": (int, float), "peak_memory_bytes": (int, type(None)), "changes": dict, "limits": dict,
 }
 
@@ -25,7 +25,7 @@ def test_fields(petri):
         assert name in r and isinstance(r[name], types), (name, r)
     assert r["exit_code"] == 3 and not r["signal"] and r["timed_out"] is False
     assert r["stdout"] == "out\n" and r["stderr"] == "err\n"
-    assert r["truncated"] is False and r["events"] == []
+    assert r["truncated"] == {"stdout": False, "stderr": False} and r["events"] == []
     assert {k: r["changes"][k] for k in ("added", "modified", "deleted")} == {
         "added": 0, "modified": 0, "deleted": 0}
 
@@ -69,24 +69,24 @@ def test_text_is_text(petri):
 def test_a_character_cut_by_the_cap(petri):
     """The cap falls into the middle of a character: still one valid object, marked."""
     r = petri.json("--max-output", "10", "--", "printf", "123456789ä", rc=0)
-    assert r["truncated"] is True and r["stdout"].startswith("123456789")
+    assert r["truncated"]["stdout"] is True and r["stdout"].startswith("123456789")
 
 
 def test_truncated(petri):
     r = petri.json("--max-output", "1000", "--", "sh", "-c", "yes | head -c 100000; echo fine >&2", rc=0)
-    assert r["truncated"] is True and "output_truncated" in kinds(r)
+    assert r["truncated"]["stdout"] is True and "output_truncated" in kinds(r)
     assert r["stdout"].startswith("y\n" * 400) and len(r["stdout"]) < 1200, len(r["stdout"])
-    assert r["stderr"] == "fine\n"
+    assert r["stderr"] == "fine\n" and r["truncated"]["stderr"] is False
 
 
 def test_default_cap(petri):
     r = petri.json("--", "sh", "-c", "yes | head -c 30M", rc=0)
-    assert r["truncated"] is True and 10 << 20 <= len(r["stdout"]) < (10 << 20) + 200
+    assert r["truncated"]["stdout"] is True and 10 << 20 <= len(r["stdout"]) < (10 << 20) + 200
 
 
 def test_exactly_the_cap_is_not_truncated(petri):
     r = petri.json("--max-output", "1000", "--", "sh", "-c", "yes | head -c 1000", rc=0)
-    assert r["truncated"] is False and len(r["stdout"]) == 1000 and r["events"] == []
+    assert r["truncated"]["stdout"] is False and len(r["stdout"]) == 1000 and r["events"] == []
 
 
 def test_times(petri):

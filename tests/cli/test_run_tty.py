@@ -43,10 +43,9 @@ def test_no_terminal_for_a_pipe(petri):
     petri.sh("test -t 0 || test -t 1 || test -t 2").ok(1)
 
 
-def test_terminal_asked_for(petri):
-    """-t without a terminal outside gives one inside, as with docker run -t."""
-    r = petri.sh("test -t 1 && echo YES", "-t").ok()
-    assert "YES" in r.out
+def test_terminal_asked_for_where_there_is_none(petri):
+    r = petri.sh("echo ran", "-t").ok(125)
+    assert "terminal" in r.talk and r.out == "", r
 
 
 def test_no_terminal_when_stdout_is_a_pipe(tty):
