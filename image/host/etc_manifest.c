@@ -127,7 +127,7 @@ uint64_t etc_manifest_equal(int dir_fd, const char *key, const char *boot_id,
         if (k[!n->watch]++ >= p->n || r->kind != (uint32_t)n->kind ||
             strcmp(p->s + r->path, n->path) != 0)
             return 0;
-        if (n->kind != ETC_DIR &&
+        if (n->kind != ETC_DIR && n->kind != ETC_STAMP &&
             (r->ino != n->ino || r->size != n->size || r->ctime_ns != n->ctime_ns))
             return 0;
     }
@@ -165,7 +165,7 @@ int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct et
             if (n->watch != !part)
                 continue;
             h.n_watch += n->watch;
-            if (n->kind == ETC_DIR)
+            if (n->kind == ETC_DIR || n->kind == ETC_STAMP)
                 h.unsure_dirs |= within(n->ctime_ns, m->scan_from, m->scan_to);
             else
                 h.unsure_files |= within(n->ctime_ns, m->read_from, m->read_to);

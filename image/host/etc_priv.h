@@ -7,7 +7,7 @@
 #include "image/host/etc.h"
 
 /* Bumped when the rules or the files petri writes itself change: old copies are not used then. */
-#define ETC_FORMAT 1
+#define ETC_FORMAT 2
 
 #define ETC_MAX_FILE    (4u << 20) /* a larger file is left out */
 #define ETC_MAX_TOTAL   (64u << 20)
@@ -19,6 +19,7 @@ enum etc_kind {
     ETC_FILE,
     ETC_LINK,
     ETC_SOURCE, /* read to make a file of ours; not copied */
+    ETC_STAMP,  /* changes with every package; only its time counts */
 };
 
 struct etc_entry {
@@ -43,7 +44,9 @@ void etc_list_free_p(struct etc_list *l);
 /* etc_rules.c */
 enum {
     RULE_ROOT = 1, /* only where user 0 installs packages */
-    RULE_COLD = 2, /* files come from packages, which replace them by rename: directories suffice */
+    /* Comes from packages, which replace files by rename and change their database: of these only
+     * the place itself is looked at by every start. */
+    RULE_COLD = 2,
 };
 struct etc_rule {
     const char *path; /* the last component may be a pattern */

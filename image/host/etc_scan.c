@@ -12,7 +12,7 @@
 struct scan {
     struct etc_list *l;
     struct strv top; /* the names in /etc, sorted */
-    bool watch_files;
+    bool cold; /* of the rule at hand */
 };
 
 void etc_list_free_p(struct etc_list *l)
@@ -107,7 +107,7 @@ static void visit(struct scan *s, int fd, const char *name, const char *path, in
         if (!(st.st_mode & S_IROTH) || size > ETC_MAX_FILE || l->total + size > ETC_MAX_TOTAL)
             return;
         l->total += size;
-        add(l, ETC_FILE, path, &st, NULL, s->watch_files);
+        add(l, ETC_FILE, path, &st, NULL, !s->cold);
         return;
     }
     if (!S_ISDIR(st.st_mode) || (st.st_mode & 0005) != 0005)
@@ -118,7 +118,7 @@ static void visit(struct scan *s, int fd, const char *name, const char *path, in
     AUTOCLOSE int at = sub < 0 ? -1 : fcntl(sub, F_DUPFD_CLOEXEC, 0);
     if (sub < 0)
         return;
-    add(l, ETC_DIR, path, &st, NULL, true);
+    add(l, ETC_DIR, path, &st, NULL, !s->cold || depth == 0);
     names(sub, &in);
     for (size_t i = 0; at >= 0 && i < in.n; i++) {
         AUTOFREE char *p = str_printf("%s/%s", path, in.v[i]);
@@ -153,11 +153,11 @@ static void scan_rule(struct scan *s, int etc_fd, const struct etc_rule *r)
 {
     const char *slash = strrchr(r->path, '/');
 
-    s->watch_files = !(r->flags & RULE_COLD);
+    s->cold = r->flags & RULE_COLD;
     if (slash) {
         AUTOCLOSE int fd = open_parents(s, etc_fd, r->path, (size_t)(slash - r->path));
         if (fd >= 0 && !has(s->l, r->path))
-            visit(s, fd, slash + 1, r->path, 1);
+            visit(s, fd, slash + 1, r->path, 0);
         return;
     }
     for (size_t i = 0; i < s->top.n; i++)
@@ -168,6 +168,9 @@ static void scan_rule(struct scan *s, int etc_fd, const struct etc_rule *r)
 int etc_scan(int etc_fd, bool root_construction, struct etc_list *ret, struct err **e)
 {
     static const char *const sources[] = { "passwd", "group", "gitconfig" };
+    static const char *const databases[] = { "../var/lib/dpkg/status",
+                                             "../var/lib/rpm/rpmdb.sqlite",
+                                             "../usr/lib/sysimage/rpm/rpmdb.sqlite" };
     struct scan s = { .l = ret };
     struct stat st;
     int fd = openat(etc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -187,6 +190,9 @@ int etc_scan(int etc_fd, bool root_construction, struct etc_list *ret, struct er
         if (fstatat(etc_fd, sources[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
             (st.st_mode & S_IROTH))
             add(ret, ETC_SOURCE, sources[i], &st, NULL, true);
+    for (size_t i = 0; i < ARRAY_LEN(databases); i++)
+        if (fstatat(etc_fd, databases[i], &st, 0) == 0)
+            add(ret, ETC_STAMP, databases[i], &st, NULL, true);
     for (size_t i = 0; i < etc_n_rules; i++)
         if (root_construction || !(etc_rules[i].flags & RULE_ROOT))
             scan_rule(&s, etc_fd, &etc_rules[i]);

@@ -29,14 +29,11 @@ static const struct {
     const char *names[10];
 } secrets[] = {
     { "/usr/etc", { "npmrc", "pip.conf" } },
-    { "/usr/local", { ".env", ".netrc", ".npmrc" } },
+    { "/usr/local", { ".env", ".netrc", ".npmrc", "lib/.npmrc", "share/.npmrc", "ssl/private" } },
     { "/usr/local/cargo", { "credentials", "credentials.toml" } },
     { "/usr/local/etc",
       { "npmrc", "pip.conf", "wgetrc", "ssh", "letsencrypt", "openvpn", "wireguard",
         "ipsec.secrets", "ssl/private" } },
-    { "/usr/local/lib", { ".npmrc" } },
-    { "/usr/local/share", { ".npmrc" } },
-    { "/usr/local/ssl", { "private" } },
     { "/opt", { ".env", ".netrc", ".npmrc" } },
 };
 /* The same in each directory of /opt. */

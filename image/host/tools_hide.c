@@ -1,4 +1,5 @@
 #include <dirent.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -46,10 +47,14 @@ bool tools_private_name(const char *rel)
     return false;
 }
 
-static void hide_path(struct tools *t, const char *path)
+/* Hides dir/name if it is there; fd is that directory, or -1. */
+static void hide_path(struct tools *t, int fd, const char *dir, const char *name)
 {
     struct stat st;
-    if (lstat(path, &st) < 0)
+    if (fd >= 0 && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    AUTOFREE char *path = path_join(dir, name);
+    if (fd < 0 && lstat(path, &st) < 0)
         return;
     if (!S_ISLNK(st.st_mode)) {
         plan_mounts_add(t->mounts, MOUNT_EMPTY, NULL, path, true);
@@ -67,8 +72,7 @@ static void hide_matches(struct tools *t, const char *base, const char *pattern)
 {
     const char *star = strstr(pattern, "*/");
     if (!star) {
-        AUTOFREE char *p = path_join(base, pattern);
-        hide_path(t, p);
+        hide_path(t, -1, base, pattern);
         return;
     }
     AUTOFREE char *head = str_printf("%s/%.*s", base, (int)(star - pattern), pattern);
@@ -90,8 +94,7 @@ void tools_hide(struct tools *t, const char *rel)
     for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
         if (path_below(hidden[i], rel))
             hide_matches(t, t->home, hidden[i]);
-    for (size_t i = 0; i < ARRAY_LEN(hidden_top); i++) {
-        AUTOFREE char *p = path_join(base, hidden_top[i]);
-        hide_path(t, p);
-    }
+    AUTOCLOSE int fd = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(hidden_top); i++)
+        hide_path(t, fd, base, hidden_top[i]);
 }
