@@ -64,8 +64,7 @@ static int write_limit(struct cgroup *c, int limit)
         if (!l->memory)
             return -ENODATA;
         rc = cgroup_putf(fd, "memory.max", "%llu", (unsigned long long)l->memory);
-        if (rc == 0)
-            (void)cgroup_put(fd, "memory.oom.group", "1"); /* no half-dead sandbox */
+        /* memory.oom.group stays 0, as on v1: the command dies, petri-init lives and says so */
         if (rc == 0)
             rc = cgroup_put(fd, "memory.swap.max", "0");
         return rc == -ENOENT && faccessat(fd, "memory.max", F_OK, 0) == 0 ? 0 : rc;
