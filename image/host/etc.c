@@ -14,8 +14,8 @@
 
 #define LOCK_WAIT_MS 20000
 #define KEEP_SECONDS 86400 /* a replaced generation, for those who don't hold it */
-#define MANY         8     /* replaced generations; beyond, an hour is enough */
-#define KEEP_MANY    3600
+#define MANY 8             /* replaced generations; beyond, an hour is enough */
+#define KEEP_MANY 3600
 
 static int64_t now_ns(void)
 {
@@ -145,7 +145,8 @@ static int lock_wait(int fd, const char *dir, struct err **e)
             return err_sys(e, "lock '%s/lock'", dir);
         nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
-    return err_new(e, ERR_BUSY, "another petri has been copying /etc for %d s; end it (it holds '%s/lock')",
+    return err_new(e, ERR_BUSY,
+                   "another petri has been copying /etc for %d s; end it (it holds '%s/lock')",
                    LOCK_WAIT_MS / 1000, dir);
 }
 
@@ -163,8 +164,8 @@ int host_etc_at(const char *root, const char *layers_dir, const struct host_user
                 struct err **e)
 {
     AUTOFREE char *key = cache_key(root, u), *boot = NULL;
-    AUTOFREE char *dir = str_printf("%s/etc-%016llx", layers_dir,
-                                    (unsigned long long)etc_hash(0, key));
+    AUTOFREE char *dir =
+        str_printf("%s/etc-%016llx", layers_dir, (unsigned long long)etc_hash(0, key));
     AUTOFREE char *etc = str_printf("%s/etc", root);
     AUTOCLOSE int etc_fd = open(etc, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     AUTOCLOSE int dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -187,7 +188,8 @@ int host_etc_at(const char *root, const char *layers_dir, const struct host_user
     }
     m.gen = usable(dir_fd, etc_fd, &m);
     if (!m.gen) {
-        AUTOCLOSE int lock = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        AUTOCLOSE int lock =
+            openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (lock < 0)
             return err_sys(e, "create '%s/lock'", dir);
         if ((rc = lock_wait(lock, dir, e)) < 0)

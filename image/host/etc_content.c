@@ -11,9 +11,9 @@ static bool word_char(char c)
 
 static bool secret_word(const char *w, size_t n)
 {
-    static const char *const words[] = { "password",   "passwd",     "passphrase", "secret",
-                                         "token",      "api_key",    "apikey",     "api-key",
-                                         "access_key", "access-key", "accesskey",  "private_key",
+    static const char *const words[] = { "password",   "passwd",       "passphrase", "secret",
+                                         "token",      "api_key",      "apikey",     "api-key",
+                                         "access_key", "access-key",   "accesskey",  "private_key",
                                          "credential", "authorization" };
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         size_t m = strlen(words[i]);

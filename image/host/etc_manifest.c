@@ -7,8 +7,8 @@
 
 #include "base/fs.h"
 
-#define MAGIC  0x43544550u /* "PETC" */
-#define SLACK  50000000    /* ns: coarser than any clock tick that stamps files */
+#define MAGIC 0x43544550u /* "PETC" */
+#define SLACK 50000000    /* ns: coarser than any clock tick that stamps files */
 #define MAX_MF (8u << 20)
 
 struct header {
@@ -73,9 +73,8 @@ static bool load(int dir_fd, const char *key, const char *boot_id, bool all, cha
     if (got < (ssize_t)sizeof *h)
         return false;
     memcpy(h, buf, sizeof *h);
-    if (h->magic != MAGIC || h->format != ETC_FORMAT || h->gen == 0 ||
-        h->n > 2 * ETC_MAX_ENTRIES || h->n_watch > h->n || h->strings[0] > MAX_MF ||
-        h->strings[1] > MAX_MF)
+    if (h->magic != MAGIC || h->format != ETC_FORMAT || h->gen == 0 || h->n > 2 * ETC_MAX_ENTRIES ||
+        h->n_watch > h->n || h->strings[0] > MAX_MF || h->strings[1] > MAX_MF)
         return false;
     size_t first = sizeof *h + h->n_watch * sizeof(struct record) + h->strings[0];
     size_t second = (h->n - h->n_watch) * sizeof(struct record) + h->strings[1];
@@ -181,8 +180,8 @@ int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct et
 
     /* No fsync: after a crash the boot id differs and the manifest is not read. */
     AUTOFREE char *tmp = str_printf("tmp-manifest-%d", (int)getpid());
-    AUTOCLOSE int fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-                              0600);
+    AUTOCLOSE int fd =
+        openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || fs_write_all(fd, out.p, out.len) < 0 ||
         renameat(dir_fd, tmp, dir_fd, "manifest") < 0) {
         err_sys(e, "write the manifest of the copy of /etc");

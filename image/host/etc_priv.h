@@ -9,10 +9,10 @@
 /* Bumped when the rules or the files petri writes itself change: old copies are not used then. */
 #define ETC_FORMAT 2
 
-#define ETC_MAX_FILE    (4u << 20) /* a larger file is left out */
-#define ETC_MAX_TOTAL   (64u << 20)
+#define ETC_MAX_FILE (4u << 20) /* a larger file is left out */
+#define ETC_MAX_TOTAL (64u << 20)
 #define ETC_MAX_ENTRIES 20000u
-#define ETC_MAX_DEPTH   12
+#define ETC_MAX_DEPTH 12
 
 enum etc_kind {
     ETC_DIR = 1,

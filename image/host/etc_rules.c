@@ -118,19 +118,17 @@ const size_t etc_n_rules = ARRAY_LEN(etc_rules);
 
 /* What never comes in, inside the directories above too; compared without case. */
 static const char *const denied[] = {
-    "*.key",       "*.p12",         "*.pfx",         "*.keytab",     "*.jks",
-    "*.kdbx",      "*.ppk",         "*_key",         "id_rsa*",      "id_dsa*",
-    "id_ecdsa*",   "id_ed25519*",   "ssh_host_*",    "auth.conf*",   "*credential*",
-    "*secret*",    "*.netrc",       "netrc",         "*npmrc*",      ".pypirc",
-    ".htpasswd",   "wgetrc*",       ".wgetrc",       "environment",  "*.tfstate*",
-    "shadow*",     "gshadow*",      "opasswd*",      "sasldb*",      "krb5*",
-    "subuid*",     "subgid*",       "machine-id",    "fstab*",       "exports*",
-    ".env",        ".env.*",        "*.env",         ".ssh",         ".aws",
-    ".gnupg",      ".kube",         ".docker",       "private",      "kubernetes",
-    "docker",      "containers",    "networkmanager", "wireguard",   "openvpn",
-    "ppp",         "postgresql",    "*.wgconf",      "*.ovpn",       ".git",
-    "*.kubeconfig", "kubeconfig",   ".my.cnf",       ".pgpass",      "pgpass*",
-    ".cargo",      "hosts.equiv",   "*.dpkg-bak",    "*.swp",
+    "*.key",      "*.p12",        "*.pfx",        "*.keytab",   "*.jks",      "*.kdbx",
+    "*.ppk",      "*_key",        "id_rsa*",      "id_dsa*",    "id_ecdsa*",  "id_ed25519*",
+    "ssh_host_*", "auth.conf*",   "*credential*", "*secret*",   "*.netrc",    "netrc",
+    "*npmrc*",    ".pypirc",      ".htpasswd",    "wgetrc*",    ".wgetrc",    "environment",
+    "*.tfstate*", "shadow*",      "gshadow*",     "opasswd*",   "sasldb*",    "krb5*",
+    "subuid*",    "subgid*",      "machine-id",   "fstab*",     "exports*",   ".env",
+    ".env.*",     "*.env",        ".ssh",         ".aws",       ".gnupg",     ".kube",
+    ".docker",    "private",      "kubernetes",   "docker",     "containers", "networkmanager",
+    "wireguard",  "openvpn",      "ppp",          "postgresql", "*.wgconf",   "*.ovpn",
+    ".git",       "*.kubeconfig", "kubeconfig",   ".my.cnf",    ".pgpass",    "pgpass*",
+    ".cargo",     "hosts.equiv",  "*.dpkg-bak",   "*.swp",
 };
 
 bool etc_name_denied(const char *name)

@@ -12,7 +12,7 @@
 struct scan {
     struct etc_list *l;
     struct strv top; /* the names in /etc, sorted */
-    bool cold; /* of the rule at hand */
+    bool cold;       /* of the rule at hand */
 };
 
 void etc_list_free_p(struct etc_list *l)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define FIRST_ORDINARY 1000
-#define NOBODY         65534
+#define NOBODY 65534
 
 void etc_accounts_free_p(struct etc_accounts *a)
 {
@@ -62,9 +62,8 @@ static void passwd_file(const char *host, const struct host_user *u, const char 
                         struct etc_accounts *a, struct strv *kept)
 {
     AUTOFREE char *copy = str_dup(host ? host : "");
-    AUTOFREE char *mine =
-        str_printf("%s:x:%u:%u:%s:%s:%s\n", name, u->uid, u->gid, name, field_or(u->home, "/"),
-                   field_or(u->shell, "/bin/sh"));
+    AUTOFREE char *mine = str_printf("%s:x:%u:%u:%s:%s:%s\n", name, u->uid, u->gid, name,
+                                     field_or(u->home, "/"), field_or(u->shell, "/bin/sh"));
     char *save = NULL;
     bool root = u->uid == 0;
 

@@ -47,26 +47,54 @@ static void mark_relative(const struct plan_mounts *m, const char *name, struct 
     }
 }
 
-static void one_socket(const struct plan_mounts *m, const char *path, struct strv *ret)
+struct search {
+    const struct plan_mounts *m;
+    struct strv dirs; /* directories seen already */
+    struct strv *ret;
+};
+
+static void one_socket(struct search *s, char *path)
 {
     if (path[0] == '@')
         return;
     if (path[0] != '/') {
-        mark_relative(m, path, ret);
+        mark_relative(s->m, path, s->ret);
         return;
     }
     /* nearly all of them; these directories are nobody's to turn into links */
     if (str_starts(path, "/run/") || str_starts(path, "/var/run/"))
         return;
-    mark(m, path, ret);
+    mark(s->m, path, s->ret);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    if (!path[0] || strv_has(&s->dirs, path))
+        return;
+    strv_add(&s->dirs, path);
     AUTOFREE char *real = fs_realpath(path);
     if (real && strcmp(real, path) != 0)
-        mark(m, real, ret);
+        mark(s->m, real, s->ret);
+}
+
+/* "Num: RefCount Protocol Flags Type St Inode Path"; NULL for a socket without a name, and for the
+ * server's end of a connection, which has the name of the socket it came through. */
+static char *path_of(char *line)
+{
+    char *p = line;
+    bool stream = false, connected = false;
+    for (int f = 0; f < 7 && *p; f++) {
+        p += strspn(p, " ");
+        stream |= f == 4 && (strncmp(p, "0001 ", 5) == 0 || strncmp(p, "0005 ", 5) == 0);
+        connected |= f == 5 && strncmp(p, "03 ", 3) == 0;
+        p += strcspn(p, " ");
+    }
+    return *p == ' ' && p[1] && strncmp(line, "Num", 3) != 0 && !(stream && connected) ? p + 1
+                                                                                       : NULL;
 }
 
 int host_socket_trees_in(const char *table, const struct plan_mounts *mounts,
                          struct strv *ret_overlay, struct err **e)
 {
+    struct search s = { .m = mounts, .ret = ret_overlay };
     AUTOFREE char *text = NULL;
     char *save = NULL;
 
@@ -76,16 +104,12 @@ int host_socket_trees_in(const char *table, const struct plan_mounts *mounts,
                 strv_add(ret_overlay, mounts->v[i].dst);
         return 0;
     }
-    /* "Num RefCount Protocol Flags Type St Inode Path"; a socket without a name has no path */
     for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-        char *p = l;
-        for (int f = 0; f < 7 && *p; f++) {
-            p += strspn(p, " ");
-            p += strcspn(p, " ");
-        }
-        if (*p == ' ' && p[1] && strncmp(l, "Num", 3) != 0)
-            one_socket(mounts, p + 1, ret_overlay);
+        char *path = path_of(l);
+        if (path)
+            one_socket(&s, path);
     }
+    strv_free_p(&s.dirs);
     return 0;
 }
 

@@ -13,13 +13,22 @@ static const char *const trees[] = { "/usr", "/opt" };
 /* Read by dpkg -l and apt-cache. */
 static const char *const databases[] = { "/var/lib/dpkg", "/var/lib/apt" };
 
-static const char *const empty_dirs[] = { "/home", "/media",     "/mnt",    "/root",     "/srv",
+static const char *const empty_dirs[] = { "/home",    "/media",     "/mnt",     "/root",     "/srv",
                                           "/var/lib", "/var/cache", "/var/log", "/var/spool" };
 /* What package scripts expect to be there. */
 static const char *const install_dirs[] = {
-    "/var/cache/apt/archives/partial", "/var/cache/debconf", "/var/cache/ldconfig",
-    "/var/cache/man", "/var/lib/misc", "/var/lib/pam", "/var/lib/systemd", "/var/lib/ucf",
-    "/var/local", "/var/log/apt", "/var/mail", "/var/opt",
+    "/var/cache/apt/archives/partial",
+    "/var/cache/debconf",
+    "/var/cache/ldconfig",
+    "/var/cache/man",
+    "/var/lib/misc",
+    "/var/lib/pam",
+    "/var/lib/systemd",
+    "/var/lib/ucf",
+    "/var/local",
+    "/var/log/apt",
+    "/var/mail",
+    "/var/opt",
 };
 static const char *const writable[] = { "/run", "/tmp", "/var/tmp" };
 
@@ -37,9 +46,7 @@ static const struct {
     { "/opt", { ".env", ".netrc", ".npmrc" } },
 };
 /* The same in each directory of /opt. */
-static const char *const opt_secrets[] = { ".aws",   ".env",   ".git-credentials",
-                                           ".netrc", ".npmrc", ".ssh",
-                                           "etc/npmrc" };
+static const char *const opt_secrets[] = { ".env", ".netrc", ".npmrc", ".ssh" };
 #define OPT_MAX 64
 
 bool host_system_path(const char *path)
@@ -94,10 +101,10 @@ static void hide_in_opt(const char *root, struct plan_mounts *ret)
     for (int n = 0; d && n < OPT_MAX && (de = readdir(d));) {
         if (de->d_name[0] == '.' || (de->d_type != DT_DIR && de->d_type != DT_UNKNOWN))
             continue;
-        AUTOCLOSE int fd = openat(dirfd(d), de->d_name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        AUTOFREE char *dir = str_printf("/opt/%s", de->d_name);
-        for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(opt_secrets); i++)
-            hide(root, fd, dir, opt_secrets[i], ret);
+        for (size_t i = 0; i < ARRAY_LEN(opt_secrets); i++) {
+            AUTOFREE char *name = str_printf("%s/%s", de->d_name, opt_secrets[i]);
+            hide(root, dirfd(d), "/opt", name, ret);
+        }
         n++;
     }
     if (d)
@@ -108,18 +115,17 @@ static void hide_in_opt(const char *root, struct plan_mounts *ret)
 static int add_tree(const char *root, const char *path, struct plan_mounts *ret)
 {
     AUTOFREE char *full = str_printf("%s%s", root, path);
+    AUTOFREE char *text = fs_readlink(AT_FDCWD, full);
     struct stat st;
 
-    if (lstat(full, &st) < 0)
-        return -1;
-    if (S_ISDIR(st.st_mode)) {
+    if (!text) {
+        /* EINVAL: there, and no link */
+        if (errno != EINVAL || lstat(full, &st) < 0 || !S_ISDIR(st.st_mode))
+            return -1;
         plan_mounts_add(ret, MOUNT_BIND, full, path, true);
         return 0;
     }
-    if (!S_ISLNK(st.st_mode))
-        return -1;
-    AUTOFREE char *text = fs_readlink(AT_FDCWD, full);
-    const char *t = text ? text : "";
+    const char *t = text;
     while (*t == '/')
         t++;
     if (!(str_starts(t, "usr/") || strcmp(t, "usr") == 0) || strstr(t, ".."))

@@ -8,7 +8,7 @@
 #include "image/host/tools_priv.h"
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define MAX_PATH     256 /* entries */
+#define MAX_PATH 256 /* entries */
 
 static void tools_free_p(struct tools *t)
 {
@@ -36,7 +36,7 @@ static void set_home(struct tools *t, const char *home)
 {
     AUTOFREE char *h = home && home[0] == '/' ? normal(home) : NULL;
     AUTOFREE char *real = h && h[1] && !host_system_path(h) ? fs_realpath(h) : NULL;
-    static const char *const not_homes[] = { "/home", "/var", "/run", "/tmp", "/etc", "/dev",
+    static const char *const not_homes[] = { "/home", "/var", "/run", "/tmp", "/etc",        "/dev",
                                              "/proc", "/sys", "/srv", "/mnt", "/nonexistent" };
     if (!real || !real[1] || host_system_path(real))
         return;
@@ -122,8 +122,8 @@ static void make_path(struct tools *t)
     strv_setenv(t->env, "PATH", out.p);
 }
 
-int host_tools(const struct host_tools_in *in, struct plan_mounts *ret_mounts,
-               struct strv *ret_env, struct err **e)
+int host_tools(const struct host_tools_in *in, struct plan_mounts *ret_mounts, struct strv *ret_env,
+               struct err **e)
 {
     static const char *const venvs[] = { ".venv", "venv" };
     CLEANUP(tools_free_p) struct tools t = { .in = in, .mounts = ret_mounts, .env = ret_env };

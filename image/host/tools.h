@@ -20,8 +20,8 @@ struct host_tools_in {
 /* Adds mounts (put them behind the system's) and the environment: PATH in the same order, what
  * host_env_pass lets through, and variables of tool chains that point into what is there. HOME,
  * USER and petri's own variables are the caller's. */
-int host_tools(const struct host_tools_in *in, struct plan_mounts *ret_mounts,
-               struct strv *ret_env, struct err **e);
+int host_tools(const struct host_tools_in *in, struct plan_mounts *ret_mounts, struct strv *ret_env,
+               struct err **e);
 
 /* The variables a sandbox inherits; a name that ends with '*' is a prefix. */
 extern const char *const host_env_pass[];

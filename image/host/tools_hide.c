@@ -16,21 +16,28 @@ static const char *const hidden[] = {
     ".local/share/fnm/node-versions/*/installation/etc/npmrc",
     ".local/share/mise/installs/node/*/etc/npmrc",
     ".nodenv/versions/*/etc/npmrc",
+    ".nvm/.npmrc",
     ".nvm/versions/node/*/etc/npmrc",
     ".pyenv/versions/*/pip.conf",
     ".sdkman/candidates/maven/*/conf/settings-security.xml",
     ".volta/tools/image/node/*/etc/npmrc",
+    "anaconda3/.condarc",
+    "anaconda3/pip.conf",
+    "mambaforge/.condarc",
+    "mambaforge/pip.conf",
+    "miniconda3/.condarc",
+    "miniconda3/pip.conf",
+    "miniforge3/.condarc",
+    "miniforge3/pip.conf",
 };
-/* The same in every place, at its top. */
-static const char *const hidden_top[] = { ".condarc", ".env",   ".git-credentials",
-                                          ".netrc",   ".npmrc", "etc/npmrc",
-                                          "pip.conf" };
+/* The same in a directory that no table knows. */
+static const char *const hidden_top[] = { ".condarc", "pip.conf", "etc/npmrc", ".pypirc" };
 
 static const char *const private_names[] = {
-    ".ssh",     ".gnupg",       ".aws",   ".azure",      ".kube",           ".docker",
-    ".netrc",   ".npmrc",       ".pypirc", ".mozilla",   ".password-store", "keyrings",
-    ".thunderbird", ".vault-token", ".pki", ".git-credentials", ".terraform.d", "gh",
-    ".gcloud",  "gcloud",       ".claude", ".codex",     ".gemini",         ".petri",
+    ".ssh",         ".gnupg",       ".aws",    ".azure",           ".kube",           ".docker",
+    ".netrc",       ".npmrc",       ".pypirc", ".mozilla",         ".password-store", "keyrings",
+    ".thunderbird", ".vault-token", ".pki",    ".git-credentials", ".terraform.d",    "gh",
+    ".gcloud",      "gcloud",       ".claude", ".codex",           ".gemini",         ".petri",
 };
 
 bool tools_private_name(const char *rel)
@@ -88,12 +95,14 @@ static void hide_matches(struct tools *t, const char *base, const char *pattern)
         closedir(d);
 }
 
-void tools_hide(struct tools *t, const char *rel)
+void tools_hide(struct tools *t, const char *rel, bool known)
 {
     AUTOFREE char *base = path_join(t->home, rel);
     for (size_t i = 0; i < ARRAY_LEN(hidden); i++)
         if (path_below(hidden[i], rel))
             hide_matches(t, t->home, hidden[i]);
+    if (known)
+        return;
     AUTOCLOSE int fd = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; fd >= 0 && i < ARRAY_LEN(hidden_top); i++)
         hide_path(t, fd, base, hidden_top[i]);

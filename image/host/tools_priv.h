@@ -27,8 +27,8 @@ void tools_follow_links(struct tools *t, const char *dir);
 /* The interpreter a virtual environment is made from. */
 void tools_bring_venv_base(struct tools *t, const char *venv);
 
-/* tools_hide.c: credentials files below a place that came in. */
-void tools_hide(struct tools *t, const char *rel);
+/* tools_hide.c: credentials files below a place that came in; known: a table says what it is. */
+void tools_hide(struct tools *t, const char *rel, bool known);
 /* A name that never comes in, as a component of a path. */
 bool tools_private_name(const char *rel);
 

@@ -8,8 +8,8 @@
 #include "image/host/system.h"
 #include "image/host/tools_priv.h"
 
-#define MAX_LINKS     200
-#define LOCAL_BIN     ".local/bin"
+#define MAX_LINKS 200
+#define LOCAL_BIN ".local/bin"
 #define SIDE_OF_LOCAL "/run/host/local-bin" /* where ~/.local/bin itself is, read-only */
 
 /* Places in a home that hold tool chains, and what of them comes in. Longer ones first where one
@@ -79,7 +79,7 @@ char *tools_lexical(const struct tools *t, const char *path)
 }
 
 /* Binds home/rel at its own path. A link is followed inside the home only. */
-static bool bind_rel(struct tools *t, const char *rel)
+static bool bind_rel(struct tools *t, const char *rel, bool known)
 {
     AUTOFREE char *dst = path_join(t->home, rel);
     if (tools_there(t, dst))
@@ -98,7 +98,7 @@ static bool bind_rel(struct tools *t, const char *rel)
         plan_mounts_add(t->mounts, MOUNT_BIND, real, real, true);
         strv_add(&t->trees, real);
     }
-    tools_hide(t, rel);
+    tools_hide(t, rel, known);
     return true;
 }
 
@@ -108,9 +108,9 @@ static bool bring_go(struct tools *t)
 {
     AUTOFREE char *version = path_join(t->home, "go/VERSION");
     if (fs_exists(version))
-        return bind_rel(t, "go");
-    bool bin = bind_rel(t, "go/bin");
-    return bind_rel(t, "go/pkg/mod") || bin;
+        return bind_rel(t, "go", true);
+    bool bin = bind_rel(t, "go/bin", true);
+    return bind_rel(t, "go/pkg/mod", true) || bin;
 }
 
 bool tools_bring_known(struct tools *t, const char *path)
@@ -128,9 +128,9 @@ bool tools_bring_known(struct tools *t, const char *path)
         if (!path_below(rel, roots[i].rel))
             continue;
         if (!roots[i].binds[0])
-            return bind_rel(t, roots[i].rel);
+            return bind_rel(t, roots[i].rel, true);
         for (size_t k = 0; k < ARRAY_LEN(roots[i].binds) && roots[i].binds[k]; k++)
-            any |= bind_rel(t, roots[i].binds[k]);
+            any |= bind_rel(t, roots[i].binds[k], true);
         return any;
     }
     return false;
@@ -141,8 +141,10 @@ bool tools_bring_dir(struct tools *t, const char *path)
     static const char *const never[] = { ".local",    ".local/share", ".local/lib", ".config",
                                          ".cache",    ".cargo",       "Desktop",    "Documents",
                                          "Downloads", "snap",         "go",         ".bun" };
-    static const char *const inside[] = { ".ssh",   ".aws",   ".gnupg", ".kube",   ".docker",
-                                          ".netrc", ".npmrc", ".env",   ".config", ".git-credentials" };
+    static const char *const inside[] = {
+        ".ssh",   ".aws",   ".gnupg", ".kube",   ".docker",
+        ".netrc", ".npmrc", ".env",   ".config", ".git-credentials"
+    };
     const char *rel = in_home(t, path);
     struct stat st;
 
@@ -156,7 +158,7 @@ bool tools_bring_dir(struct tools *t, const char *path)
         if (fs_exists(p))
             return false;
     }
-    return bind_rel(t, rel);
+    return bind_rel(t, rel, false);
 }
 
 /* Where a link leads, one step, as an absolute path without following further; NULL: not usable. */
@@ -272,7 +274,7 @@ bool tools_bring_local_bin(struct tools *t)
     if (n > MAX_LINKS || !str_eq(t->home, t->in->inner_home) || strcmp(real, dir) != 0) {
         closedir(d);
         tools_follow_links(t, real);
-        return bind_rel(t, LOCAL_BIN);
+        return bind_rel(t, LOCAL_BIN, true);
     }
     strv_add(&t->trees, dir);
     plan_mounts_add(t->mounts, MOUNT_TMPFS, NULL, dir, false);

@@ -72,8 +72,8 @@ static int canary(const char *path, const struct stat *st, int type, struct FTW 
     AUTOFREE char *text = NULL;
     size_t n = 0;
     (void)f;
-    if (strstr(path, "CANARY") || (type == FTW_SL && (text = fs_readlink(AT_FDCWD, path)) &&
-                                   strstr(text, "CANARY"))) {
+    if (strstr(path, "CANARY") ||
+        (type == FTW_SL && (text = fs_readlink(AT_FDCWD, path)) && strstr(text, "CANARY"))) {
         fprintf(stderr, "a secret came in: %s\n", path);
         check_failed++;
     } else if (S_ISREG(st->st_mode)) {
@@ -157,7 +157,8 @@ static void hostile_contents(void)
     put("etc/profile.d/json.sh", 0644, "{\"auth_token\": \"CANARY12\"}\n");
     put("etc/profile.d/header.sh", 0644, "x='Authorization: Basic CANARY12'\n");
     put("etc/profile.d/good.sh", 0755, "export TOKEN=$OTHER PATH=/x # password: ask\n");
-    put("etc/pip.conf", 0644, "[global]\nindex-url = https://u:CANARY@pypi.example/simple\nt = 1\n");
+    put("etc/pip.conf", 0644,
+        "[global]\nindex-url = https://u:CANARY@pypi.example/simple\nt = 1\n");
     put("etc/apt/sources.list.d/a.sources", 0644,
         "Types: deb\nURIs: https://CANARY:CANARY@deb.example/d https://CANARY@b.example/\n");
     put("etc/apt/sources.list.d/b.list", 0644, "deb http://u:CANARY/x@deb.example/d s main\n");
@@ -208,15 +209,33 @@ static const struct host_user me = { "me", 1500, 1500, "/home/me", "/bin/bash", 
 static void contents(const char *d)
 {
     static const char *const in[] = {
-        "localtime", "os-release", "alternatives/cc", "profile.d/good.sh", "ssl/certs/good.pem",
-        "apt/sources.list.d/c.list", "profile.d/loop1.sh", "profile.d/self", "mtab",
+        "localtime",          "os-release",         "alternatives/cc",
+        "profile.d/good.sh",  "ssl/certs/good.pem", "apt/sources.list.d/c.list",
+        "profile.d/loop1.sh", "profile.d/self",     "mtab",
     };
     static const char *const out[] = {
-        "profile.d/a.sh", "profile.d/fifo.sh", "profile.d/dev.sh", "profile.d/sock.sh", "magic",
-        "profile.d/closed", "unlisted.conf", "environment", "vim", "skel/.ssh", "NetworkManager",
-        "profile.d/token.sh", "profile.d/quoted.sh", "profile.d/aws.sh", "profile.d/json.sh",
-        "apt/sources.list.d/b.list", "ssl/certs/both.pem", "ssl/private", "maven/settings.xml",
-        "apt/auth.conf.d", "init.d", "npmrc",
+        "profile.d/a.sh",
+        "profile.d/fifo.sh",
+        "profile.d/dev.sh",
+        "profile.d/sock.sh",
+        "magic",
+        "profile.d/closed",
+        "unlisted.conf",
+        "environment",
+        "vim",
+        "skel/.ssh",
+        "NetworkManager",
+        "profile.d/token.sh",
+        "profile.d/quoted.sh",
+        "profile.d/aws.sh",
+        "profile.d/json.sh",
+        "apt/sources.list.d/b.list",
+        "ssl/certs/both.pem",
+        "ssl/private",
+        "maven/settings.xml",
+        "apt/auth.conf.d",
+        "init.d",
+        "npmrc",
     };
     for (size_t i = 0; i < ARRAY_LEN(in); i++)
         if (!has(d, in[i])) {
@@ -230,7 +249,7 @@ static void contents(const char *d)
         }
     nftw(d, canary, 16, FTW_PHYS);
     OK(holds(d, "apt/sources.list.d/a.sources",
-                "URIs: https://deb.example/d https://b.example/\n"));
+             "URIs: https://deb.example/d https://b.example/\n"));
     OK(holds(d, "apt/apt.conf.d/proxy", "\"http://proxy:3128\""));
     OK(holds(d, "pip.conf", "https://pypi.example/simple\nt = 1"));
     OK(holds(d, "gitconfig", "name = keep") && holds(d, "gitconfig", "autocrlf = input"));
@@ -322,7 +341,7 @@ static void damage(void)
         OK(fs_read(AT_FDCWD, at(dir, "manifest"), 1 << 20, &text, &n, NULL) == 0);
         text[(size_t)cut * n / 600] ^= 0x5a;
         OK(fs_write_atomic(AT_FDCWD, at(dir, "manifest"), text, n - (cut % 2) * (n / 3), 0600,
-                              NULL) == 0);
+                           NULL) == 0);
         again = copy(&me);
         OK(has(again, "passwd"));
     }

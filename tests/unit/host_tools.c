@@ -142,9 +142,13 @@ static void search(struct result *r, const char *inner, const char *path, const 
         CHECK(b->ro, "%s is writable", b->dst);
         CHECK(strcmp(b->src, home) != 0 && !path_below(home, b->src), "the home came in");
         CHECK(path_below(b->src, home), "%s is not of this home", b->src);
-        static const char *const never[] = { ".ssh", ".aws", ".cargo/credentials.toml",
-                                             ".cargo/config.toml", ".local/share/keyrings/x",
-                                             "go/src/private", ".local/share/uv/credentials" };
+        static const char *const never[] = { ".ssh",
+                                             ".aws",
+                                             ".cargo/credentials.toml",
+                                             ".cargo/config.toml",
+                                             ".local/share/keyrings/x",
+                                             "go/src/private",
+                                             ".local/share/uv/credentials" };
         for (size_t k = 0; k < ARRAY_LEN(never); k++)
             CHECK(!path_below(at(home, never[k]), b->src), "%s lets %s in", b->src, never[k]);
     }
@@ -200,16 +204,36 @@ static void paths(void)
 static void places(void)
 {
     CLEANUP(result_free_p) struct result r = { 0 };
-    AUTOFREE char *go = str_printf("GOPATH=%s/go", home), *cargo = str_printf("CARGO_HOME=%s/.cargo", home);
-    const char *vars[] = { "TERM=xterm", "LC_ALL=C", "LCX=no", "AWS_SECRET_ACCESS_KEY=CANARY",
-                           "LD_PRELOAD=/x", "PYTHONPATH=/x", go, cargo, "TERMX=1", "TZ=a\nb",
-                           "JAVA_HOME=/nonexistent", "GOROOT=/usr", NULL };
+    AUTOFREE char *go = str_printf("GOPATH=%s/go", home),
+                  *cargo = str_printf("CARGO_HOME=%s/.cargo", home);
+    const char *vars[] = { "TERM=xterm",
+                           "LC_ALL=C",
+                           "LCX=no",
+                           "AWS_SECRET_ACCESS_KEY=CANARY",
+                           "LD_PRELOAD=/x",
+                           "PYTHONPATH=/x",
+                           go,
+                           cargo,
+                           "TERMX=1",
+                           "TZ=a\nb",
+                           "JAVA_HOME=/nonexistent",
+                           "GOROOT=/usr",
+                           NULL };
 
-    search(&r, home, "H/.pyenv/shims:H/.cargo/bin:H/.nvm/versions/node/v20/bin:H/go/bin:"
-                     "H/.local/bin:H/bin:/usr/bin", vars);
-    static const char *const in[] = { ".pyenv", ".cargo/bin", ".rustup", ".nvm", "go/bin",
-                                      "go/pkg/mod", "bin", ".local/share/uv/python",
-                                      ".local/share/uv/tools", ".local/share/pipx" };
+    search(&r, home,
+           "H/.pyenv/shims:H/.cargo/bin:H/.nvm/versions/node/v20/bin:H/go/bin:"
+           "H/.local/bin:H/bin:/usr/bin",
+           vars);
+    static const char *const in[] = { ".pyenv",
+                                      ".cargo/bin",
+                                      ".rustup",
+                                      ".nvm",
+                                      "go/bin",
+                                      "go/pkg/mod",
+                                      "bin",
+                                      ".local/share/uv/python",
+                                      ".local/share/uv/tools",
+                                      ".local/share/pipx" };
     for (size_t i = 0; i < ARRAY_LEN(in); i++) {
         const struct plan_mount *b = find(&r.m, MOUNT_BIND, at(home, in[i]));
         CHECK(b && strcmp(b->src, b->dst) == 0, "%s is missing", in[i]);
@@ -239,8 +263,15 @@ static void places(void)
     CHECK_STR(strv_getenv(&r.env, "NVM_DIR"), at(home, ".nvm"));
     CHECK_STR(strv_getenv(&r.env, "GOPATH"), at(home, "go"));
     CHECK_STR(strv_getenv(&r.env, "GOROOT"), "/usr");
-    static const char *const never[] = { "AWS_SECRET_ACCESS_KEY", "LD_PRELOAD", "PYTHONPATH",
-                                         "CARGO_HOME", "TERMX", "LCX", "TZ", "JAVA_HOME", "HOME" };
+    static const char *const never[] = { "AWS_SECRET_ACCESS_KEY",
+                                         "LD_PRELOAD",
+                                         "PYTHONPATH",
+                                         "CARGO_HOME",
+                                         "TERMX",
+                                         "LCX",
+                                         "TZ",
+                                         "JAVA_HOME",
+                                         "HOME" };
     for (size_t i = 0; i < ARRAY_LEN(never); i++)
         CHECK(!strv_getenv(&r.env, never[i]), "%s was passed", never[i]);
 }
@@ -252,8 +283,8 @@ static void named(void)
     AUTOFREE char *java = str_printf("JAVA_HOME=%s/jdk/", home);
     AUTOFREE char *bad = str_printf("RUSTUP_HOME=%s", home);
     AUTOFREE char *pv = str_printf("VIRTUAL_ENV=%s/.venv", project);
-    AUTOFREE char *cfg = str_printf("version = 3.12\nhome = %s/.local/share/uv/python/cp312/bin\n",
-                                    home);
+    AUTOFREE char *cfg =
+        str_printf("version = 3.12\nhome = %s/.local/share/uv/python/cp312/bin\n", home);
     AUTOFREE char *evil = str_printf("home = %s/.ssh\n", home);
 
     search(&r, home, "H/venvs/v/bin:/bin", (const char *[]){ venv, java, bad, NULL });
@@ -294,7 +325,8 @@ static void linked_home(void)
 
 static void odd_homes(void)
 {
-    static const char *const homes[] = { "/", "", "relative", "/home", "/usr", "/nonexistent", "/etc" };
+    static const char *const homes[] = { "/",   "", "relative", "/home", "/usr", "/nonexistent",
+                                         "/etc" };
     for (size_t i = 0; i < ARRAY_LEN(homes); i++) {
         CLEANUP(result_free_p) struct result r = { 0 };
         AUTOSTRV struct strv env = { 0 };
@@ -330,19 +362,21 @@ static void system_dirs(void)
     CHECK(find(&m, MOUNT_LINK, "/bin") && strcmp(find(&m, MOUNT_LINK, "/bin")->src, "usr/bin") == 0,
           "/bin");
     CHECK(!find(&m, MOUNT_LINK, "/sbin") && !find(&m, MOUNT_LINK, "/lib64"), "links that lead out");
-    CHECK(find(&m, MOUNT_EMPTY, "/usr/etc/npmrc") && find(&m, MOUNT_EMPTY, "/opt/app/.env"), "hidden");
+    CHECK(find(&m, MOUNT_EMPTY, "/usr/etc/npmrc") && find(&m, MOUNT_EMPTY, "/opt/app/.env"),
+          "hidden");
     CHECK(find(&m, MOUNT_EMPTY, "/usr/local/etc/real"), "what a link to a secret leads to");
     CHECK(find(&m, MOUNT_TMPFS, "/tmp") && find(&m, MOUNT_TMPFS, "/home/me"), "writable");
     for (size_t i = 0; i < m.n; i++)
         CHECK(m.v[i].kind != MOUNT_BIND || m.v[i].ro, "%s is writable", m.v[i].dst);
 
-    AUTOFREE char *line = str_printf(
-        "Num       RefCount Protocol Flags    Type St Inode Path\n"
-        "0000000000000000: 00000003 00000000 00000000 0001 03  1056\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01  1 /run/x.sock\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01  1 @/usr/abstract\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01  1 /tmp/other\n"
-        "0000000000000000: 00000002 00000000 00010000 0001 01  1 %s/opt/app/a b.sock\n", root);
+    AUTOFREE char *line =
+        str_printf("Num       RefCount Protocol Flags    Type St Inode Path\n"
+                   "0000000000000000: 00000003 00000000 00000000 0001 03  1056\n"
+                   "0000000000000000: 00000002 00000000 00010000 0001 01  1 /run/x.sock\n"
+                   "0000000000000000: 00000002 00000000 00010000 0001 01  1 @/usr/abstract\n"
+                   "0000000000000000: 00000002 00000000 00010000 0001 01  1 /tmp/other\n"
+                   "0000000000000000: 00000002 00000000 00010000 0001 01  1 %s/opt/app/a b.sock\n",
+                   root);
     put(base, "unix", line);
     CHECK(host_socket_trees_in(at(base, "unix"), &m, &o, NULL) == 0, "sockets");
     CHECK(o.n == 1 && strcmp(o.v[0], "/opt") == 0, "%zu trees", o.n);
@@ -368,8 +402,9 @@ static void submounts(void)
         "39 27 254:2 / /srv rw - ext4 /dev/vdc rw\n"
         "40 27 254:2 /k /usr/share/k rw - ext4 /dev/vdc rw\n"
         "broken\n";
-    static const char *const hidden[] = { "/opt/chroot/proc", "/opt/a b/sys", "/opt/data",
-                                          "/opt/ram", "/opt/share", "/home/me/.pyenv/versions",
+    static const char *const hidden[] = { "/opt/chroot/proc", "/opt/a b/sys",
+                                          "/opt/data",        "/opt/ram",
+                                          "/opt/share",       "/home/me/.pyenv/versions",
                                           "/usr/share/k" };
 
     put(base, "mountinfo", table);
