@@ -33,7 +33,8 @@ static const struct opt run_opts[] = {
     { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen", "file" },
     { "name", 0, "NAME", "a name for the sandbox", NULL },
     { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL },
-    { "rm", 0, NULL, "throw the sandbox away afterwards (it always is)", NULL },
+    { "keep", 0, NULL, "keep the sandbox and what it wrote, stopped", NULL },
+    { "rm", 0, NULL, "throw the sandbox away afterwards (the default)", NULL },
     { "raw-terminal", 0, NULL, "do not filter what the command sends to the terminal", NULL },
     { "quiet", 'q', NULL, "no word from petri itself", NULL },
     { "json", 0, NULL, "print one object with result, output and changes", NULL },
@@ -71,6 +72,7 @@ static void take_opt(struct run_flags *f, const char *name, const char *value)
         { "workspace", NULL, &o->workspace, NULL },
         { "workspace-mode", NULL, &o->mode, NULL },
         { "read-only", NULL, NULL, &o->read_only },
+        { "keep", NULL, NULL, &o->keep },
         { "hide", &o->hide, NULL, NULL },
         { "name", NULL, &o->name, NULL },
         { "label", &o->labels, NULL, NULL },
@@ -186,7 +188,7 @@ static void opening_line(const struct plan *p)
     str_add_escaped(&dir, p->project, strlen(p->project));
     cmd_note("copy of %s on %s, network none (no other policy yet), changes %s", dir.p,
              strcmp(p->image, "host") == 0 ? "this machine's own packages (image host)" : p->image,
-             p->mode == WORKSPACE_BIND ? "go to the project itself" : "thrown away");
+             p->mode == WORKSPACE_BIND ? "go to the project itself" : p->keep ? "kept apart" : "thrown away");
 }
 
 static const char *suggestion(const struct plan *p)
@@ -212,13 +214,13 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     struct err *e = NULL;
     struct run_result x;
     struct run_req r = { .plan = p, .paths = paths, .in = fcntl(0, F_GETFD) < 0 ? -1 : 0,
-                         .count_changes = f->json, .raw_terminal = f->raw };
+                         .count_changes = f->json };
     int rc;
 
     set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);
     set_output(&r.err, 2, f->json, f->raw, p, f->o.max_output != NULL);
     if (!f->quiet && !f->json)
-        opening_line(p);
+        r.on_start = opening_line;
     rc = sandbox_run(&r, &x, &e);
     if (rc < 0 || e) {
         str_reset(&r.out.kept);
@@ -237,6 +239,8 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
             cmd_note("timed out; everything inside was killed");
         if (x.events & EVENT_OOM)
             cmd_note("out of memory: the limit was reached (--memory)");
+        if (p->keep)
+            cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id, p->name ? p->name : p->id);
     }
     str_reset(&r.out.kept);
     str_reset(&r.err.kept);
@@ -266,7 +270,7 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         rc = cmd_fail(125, "-t: stdin and stdout must be a terminal; leave -t out to use pipes");
     else if (!f.o.argv.n && !f.o.image)
         rc = cmd_usage(c, "no command given; like: petri run -- make test");
-    else if (paths_open(&paths, &e) < 0)
+    else if (paths_find(&paths, &e) < 0)
         rc = cmd_fail_err(125, e, f.json);
     else {
         signal(SIGPIPE, SIG_IGN);

@@ -104,7 +104,7 @@ static int arrange_fds(struct self *s, int userns, int netns, struct err **e)
 static int run_container(struct self *s, struct err **e)
 {
     const struct launch *l = s->l;
-    AUTOFREE char *state = path_join(l->scratch, "s"), *root = path_join(l->scratch, "root");
+    AUTOFREE char *state = path_join(l->scratch->at, "s"), *root = path_join(l->scratch->at, "root");
     struct bundle b = {
         .rootfs = root,
         .init = ROOTFS_INIT,
@@ -127,11 +127,12 @@ static int report_end(struct self *s, struct err **e)
     struct statvfs vfs;
     int rc;
 
-    if (chdir(l->scratch) < 0 || statvfs(".", &vfs) < 0)
+    if (chdir(l->scratch->at) < 0 || statvfs(".", &vfs) < 0)
         return err_sys(e, "look at the scratch directory");
-    r.disk_full = vfs.f_bfree * 200 < vfs.f_blocks || vfs.f_ffree * 200 < vfs.f_files;
+    r.disk_full = l->scratch->kind != SCRATCH_DIR &&
+                  (vfs.f_bfree * 200 < vfs.f_blocks || vfs.f_ffree * 200 < vfs.f_files);
     if (l->count_changes && l->plan->project && l->plan->mode == WORKSPACE_OVERLAY &&
-        (rc = workspace_count(0, l->upper, &r.changes, e)) < 0)
+        (rc = workspace_count(0, &r.changes, e)) < 0)
         return rc;
     say(s->report, &r, NULL);
     return 0;
@@ -142,8 +143,8 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     const struct launch *l = s->l;
     bool root = l->ids->mode == IDS_ROOT;
     struct rootfs r = {
-        .plan = l->plan, .ids = l->ids, .scratch = l->scratch, .init = l->init, .upper = l->upper,
-        .size = l->scratch_size, .inodes = l->scratch_inodes, .userns = -1, .project_userns = -1,
+        .plan = l->plan, .ids = l->ids, .scratch = l->scratch, .init = l->init,
+        .userns = -1, .project_userns = -1,
     };
     struct holder h, project = {0};
     int userns = -1, netns = -1, rc;

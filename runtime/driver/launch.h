@@ -7,13 +7,14 @@
 #pragma once
 #include "runtime/driver/cgroup.h"
 #include "runtime/driver/ids.h"
+#include "runtime/driver/scratch.h"
 #include "runtime/workspace/workspace.h"
 
 struct launch {
     const struct plan *plan;
     const struct ids *ids;
-    const char *scratch, *init, *upper;
-    uint64_t scratch_size, scratch_inodes;
+    const struct scratch *scratch;
+    const char *init; /* petri-init on the host */
     uint64_t nproc; /* RLIMIT_NPROC, 0: a cgroup counts */
     bool count_changes;
     int control; /* petri-init's end of the control socket */

@@ -11,16 +11,14 @@
 
 int rootfs_scratch(const struct rootfs *r, struct err **e)
 {
-    AUTOFREE char *opts = str_printf("mode=0755,size=%llu,nr_inodes=%llu,uid=%u,gid=%u",
-                                     (unsigned long long)r->size, (unsigned long long)r->inodes,
-                                     r->ids->root_uid, r->ids->root_gid);
+    int rc;
 
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_sys(e, "make the mounts private");
-    if (mount("petri", r->scratch, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
-        return err_sys(e, "mount a scratch tmpfs on '%s'", r->scratch);
-    if (chdir(r->scratch) < 0)
-        return err_sys(e, "enter '%s'", r->scratch);
+    if ((rc = scratch_mount(r->scratch, r->ids, e)) < 0)
+        return rc;
+    if (chdir(r->scratch->at) < 0)
+        return err_sys(e, "enter '%s'", r->scratch->at);
     if (mkdir("s", 0700) < 0)
         return err_sys(e, "make the runtime's directory");
     return 0;
@@ -241,7 +239,6 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         .mode = p->mode,
         .read_only = p->read_only,
         .hide = index == 0 ? &p->hide : NULL,
-        .upper = index == 0 ? r->upper : NULL,
         .userns = r->project_userns,
         .rootless = r->ids->mode != IDS_ROOT,
         .uid = r->ids->user_uid,

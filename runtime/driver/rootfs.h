@@ -1,20 +1,19 @@
 /* runtime/driver/rootfs.h - the sandbox's root, built in the launcher's mount namespace.
  *
- * One tmpfs (the scratch, sized by the disk limit) holds a read-only skeleton, the writable places
+ * One file system (the scratch, sized by the disk limit) holds a read-only skeleton, the writable places
  * (/tmp, /run, the home) and, in a one-shot run, the workspace's changes; the rest are read-only
- * binds. Nothing of it outlives the mount namespace.
+ * binds.
  */
 #pragma once
 #include "runtime/driver/ids.h"
+#include "runtime/driver/scratch.h"
 #include "runtime/workspace/workspace.h"
 
 struct rootfs {
     const struct plan *plan;
     const struct ids *ids;
-    const char *scratch; /* an empty directory to mount on; becomes the working directory */
-    const char *init;    /* petri-init on the host */
-    const char *upper;   /* of a kept sandbox, or NULL */
-    uint64_t size, inodes;
+    const struct scratch *scratch; /* becomes the working directory */
+    const char *init;              /* petri-init on the host */
     int userns;         /* the sandbox's; idmaps the system's files for root, else -1 */
     int project_userns; /* idmaps the project's files for root, else -1 */
 };

@@ -89,8 +89,11 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
     if (o->name && (rc = check_name("--name", o->name, e)) < 0)
         return rc;
     p->name = str_dup(o->name);
-    for (size_t i = 0; i < o->labels.n; i++)
+    for (size_t i = 0; i < o->labels.n; i++) {
+        if (!o->labels.v[i][0] || o->labels.v[i][0] == '=')
+            return err_new(e, ERR_INVALID, "--label '%s': write it as KEY=VALUE", o->labels.v[i]);
         strv_add(&p->labels, o->labels.v[i]);
+    }
     if (o->network && strcmp(o->network, "none") != 0)
         return err_new(e, ERR_UNSUPPORTED, "--network %s: only 'none' exists in this version; leave the flag out",
                        o->network);
@@ -221,7 +224,7 @@ static int take_user(const struct options *o, bool host, const char *image_user,
 }
 
 /* -v SRC:DST[:ro] */
-static int take_volume(const char *v, const struct paths *paths, struct plan *p, struct err **e)
+static int take_volume(const char *v, const struct paths *paths, struct plan_mounts *ret, struct err **e)
 {
     AUTOFREE char *spec = str_dup(v), *src = NULL;
     char *dst = strchr(spec, ':'), *opt = dst ? strchr(dst + 1, ':') : NULL;
@@ -248,8 +251,7 @@ static int take_volume(const char *v, const struct paths *paths, struct plan *p,
         project_forbidden(src, paths->run, &why))
         return err_new(e, ERR_DENIED, "-v '%s': '%s' can't be handed in: %s", v, src,
                        why ? why : "it is the whole machine");
-    plan_mounts_add(&p->mounts, MOUNT_BIND, src, dst, opt && strcmp(opt, "ro") == 0);
-    p->mounts.v[p->mounts.n - 1].user = true;
+    plan_mounts_add(ret, MOUNT_BIND, src, dst, opt && strcmp(opt, "ro") == 0);
     return 0;
 }
 
@@ -345,7 +347,49 @@ static int store_image_plan(const char *name, const struct paths *paths, struct 
     return 0;
 }
 
-static int take_env(const struct options *o, struct plan *p, struct err **e)
+static int read_env_file(const char *file, struct strv *ret, struct err **e)
+{
+    AUTOFREE char *text = NULL;
+    size_t line = 0;
+    int rc = fs_read(AT_FDCWD, file, 1 << 20, &text, NULL, e);
+
+    if (rc < 0)
+        return err_wrap(e, "--env-file");
+    for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+        line++;
+        l += strspn(l, " \t");
+        l[strcspn(l, "\r")] = '\0';
+        if (*l == '=')
+            return err_new(e, ERR_INVALID, "--env-file '%s': entry %zu has no name before '='", file, line);
+        if (*l && *l != '#')
+            strv_add(ret, l);
+    }
+    return 0;
+}
+
+/* Variables that were asked for, as NAME=VALUE; a bare NAME takes the host's value, if it has one. */
+static int take_env(const struct options *o, struct strv *ret, struct err **e)
+{
+    AUTOSTRV struct strv all = {0};
+    int rc;
+
+    for (size_t i = 0; i < o->env_files.n; i++)
+        if ((rc = read_env_file(o->env_files.v[i], &all, e)) < 0)
+            return rc;
+    for (size_t i = 0; i < o->env.n; i++)
+        strv_add(&all, o->env.v[i]);
+    for (size_t i = 0; i < all.n; i++) {
+        if (!*all.v[i] || *all.v[i] == '=')
+            return err_new(e, ERR_INVALID, "-e '%s': write it as NAME=VALUE, or NAME to pass the host's", all.v[i]);
+        if (strchr(all.v[i], '='))
+            strv_add(ret, all.v[i]);
+        else if (getenv(all.v[i]))
+            strv_addf(ret, "%s=%s", all.v[i], getenv(all.v[i]));
+    }
+    return 0;
+}
+
+static void set_env(struct plan *p, const struct strv *asked)
 {
     strv_setenv(&p->env, "HOME", p->home);
     strv_setenv(&p->env, "USER", p->user);
@@ -354,47 +398,25 @@ static int take_env(const struct options *o, struct plan *p, struct err **e)
     strv_setenv(&p->env, "SANDBOX_NAME", p->name ? p->name : p->id);
     if (p->tty && !strv_getenv(&p->env, "TERM"))
         strv_setenv(&p->env, "TERM", getenv("TERM") ? getenv("TERM") : "xterm");
-    AUTOSTRV struct strv all = {0};
-    for (size_t i = 0; i < o->env_files.n; i++) {
-        AUTOFREE char *text = NULL;
-        int rc = fs_read(AT_FDCWD, o->env_files.v[i], 1 << 20, &text, NULL, e);
-        if (rc < 0)
-            return err_wrap(e, "--env-file");
-        for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-            l += strspn(l, " \t");
-            l[strcspn(l, "\r")] = '\0';
-            if (*l && *l != '#')
-                strv_add(&all, l);
-        }
+    for (size_t i = 0; i < asked->n; i++) {
+        AUTOFREE char *name = str_printf("%.*s", (int)strcspn(asked->v[i], "="), asked->v[i]);
+        strv_setenv(&p->env, name, asked->v[i] + strlen(name) + 1);
     }
-    for (size_t i = 0; i < o->env.n; i++)
-        strv_add(&all, o->env.v[i]);
-    for (size_t i = 0; i < all.n; i++) {
-        char *eq = strchr(all.v[i], '=');
-        if (eq == all.v[i] || !*all.v[i])
-            return err_new(e, ERR_INVALID, "-e '%s': write it as NAME=VALUE, or NAME to pass the host's", all.v[i]);
-        if (eq) {
-            *eq = '\0';
-            strv_setenv(&p->env, all.v[i], eq + 1);
-        } else if (getenv(all.v[i])) {
-            strv_setenv(&p->env, all.v[i], getenv(all.v[i]));
-        }
-    }
-    return 0;
 }
 
-static int take_cwd(const struct options *o, bool host, const char *cwd, const char *image_dir, struct plan *p,
-                    struct err **e)
+static int take_cwd(const struct options *o, bool host, const char *cwd, struct plan *p, struct err **e)
 {
     const char *top = host ? p->project : "/workspace";
     if (o->workdir) {
+        if (!*o->workdir)
+            return err_new(e, ERR_INVALID, "-w '': a directory is needed");
         p->cwd = o->workdir[0] == '/' ? str_dup(o->workdir) : path_join(top, o->workdir);
         if (strstr(p->cwd, "/../") || str_ends(p->cwd, "/.."))
             return err_new(e, ERR_INVALID, "-w '%s': a path without '..'", o->workdir);
     } else if (path_below(cwd, p->project)) {
         p->cwd = str_printf("%s%s", top, cwd + strlen(p->project));
     } else {
-        p->cwd = str_dup(image_dir && *image_dir && !p->project ? image_dir : top);
+        p->cwd = str_dup(top);
     }
     return 0;
 }
@@ -404,6 +426,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
 {
     CLEANUP(plan_free_p) struct plan *p = plan_new();
     CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
+    CLEANUP(plan_mounts_free_p) struct plan_mounts volumes = {0};
+    AUTOSTRV struct strv env = {0};
     bool host = !o->image || strcmp(o->image, "host") == 0;
     char cwd[PATH_MAX];
     int rc;
@@ -418,15 +442,25 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         return rc;
     if ((rc = take_user(o, host, host ? NULL : holds.image.user, p, e)) < 0)
         return rc;
-    if (host)
-        rc = host_image(paths, p, &holds, e);
-    else
-        plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
-    for (size_t i = 0; rc == 0 && i < o->volumes.n; i++)
-        rc = take_volume(o->volumes.v[i], paths, p, e);
-    if (rc < 0 || (rc = judge_sockets(p, e)) < 0 || (rc = take_env(o, p, e)) < 0 ||
-        (rc = take_cwd(o, host, cwd, holds.image.workdir, p, e)) < 0)
+    for (size_t i = 0; i < o->volumes.n; i++)
+        if ((rc = take_volume(o->volumes.v[i], paths, &volumes, e)) < 0)
+            return rc;
+    if ((rc = take_env(o, &env, e)) < 0 || (rc = take_cwd(o, host, cwd, p, e)) < 0)
         return rc;
+    /* all words are judged; from here on the store is touched */
+    if ((rc = paths_make(paths, e)) < 0)
+        return rc;
+    if (host && (rc = host_image(paths, p, &holds, e)) < 0)
+        return rc;
+    if (!host)
+        plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
+    for (size_t i = 0; i < volumes.n; i++) {
+        plan_mounts_add(&p->mounts, MOUNT_BIND, volumes.v[i].src, volumes.v[i].dst, volumes.v[i].ro);
+        p->mounts.v[p->mounts.n - 1].user = true;
+    }
+    if ((rc = judge_sockets(p, e)) < 0)
+        return rc;
+    set_env(p, &env);
     if (!p->argv.n && !host) {
         for (size_t i = 0; i < holds.image.entrypoint.n; i++)
             strv_add(&p->argv, holds.image.entrypoint.v[i]);

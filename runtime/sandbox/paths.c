@@ -27,12 +27,11 @@ static char *below(const char *var, const char *home, const char *fallback)
     return path_join(dir, "petri");
 }
 
-int paths_open(struct paths *ret, struct err **e)
+int paths_find(struct paths *ret, struct err **e)
 {
     struct paths p = {0};
     const char *own = getenv("PETRI_HOME");
     AUTOFREE char *home = home_dir();
-    int rc;
 
     if (own && *own) {
         if (own[0] != '/')
@@ -50,7 +49,23 @@ int paths_open(struct paths *ret, struct err **e)
         p.run = xdg && xdg[0] == '/' && access(xdg, W_OK) == 0
                     ? path_join(xdg, "petri") : str_printf("/tmp/petri-%u", geteuid());
     }
-    if ((rc = fs_private_dir(p.data, e)) < 0 || (rc = fs_private_dir(p.run, e)) < 0) {
+    *ret = p;
+    return 0;
+}
+
+int paths_make(const struct paths *p, struct err **e)
+{
+    int rc = fs_private_dir(p->data, e);
+    return rc < 0 ? rc : fs_private_dir(p->run, e);
+}
+
+int paths_open(struct paths *ret, struct err **e)
+{
+    struct paths p = {0};
+    int rc = paths_find(&p, e);
+    if (rc == 0)
+        rc = paths_make(&p, e);
+    if (rc < 0) {
         paths_free_p(&p);
         return rc;
     }

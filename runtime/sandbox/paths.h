@@ -10,8 +10,11 @@ struct paths {
     char *run;  /* sockets, locks, mount points of running sandboxes */
 };
 
-/* Finds and makes both directories (0700, ours, no links). */
-int paths_open(struct paths *ret, struct err **e);
+/* Says where they are; makes nothing. */
+int paths_find(struct paths *ret, struct err **e);
+/* Makes both directories, or takes them as they are: 0700, ours, no links. */
+int paths_make(const struct paths *p, struct err **e);
+int paths_open(struct paths *ret, struct err **e); /* both */
 void paths_free_p(struct paths *p);
 /* The directory with petri's own helper programs (petri-init, petri-image): beside the running
  * binary (a build tree) or ../libexec/petri. */

@@ -165,6 +165,8 @@ static void probe_kvm(struct probe_report *r, const struct probe_host *h)
                   str_dup(there ? "no access to /dev/kvm" : "no /dev/kvm"), str_dup(means),
                   group   ? str_printf("sudo usermod -aG kvm %s, then log in again", user)
                   : there ? str_printf("sudo setfacl -m u:%s:rw /dev/kvm", user)
+                  : h->container
+                      ? str_dup("start the container with --device /dev/kvm")
                           : str_dup("switch on virtualization in the firmware, then sudo modprobe kvm"));
         return;
     }

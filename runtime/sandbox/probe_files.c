@@ -88,7 +88,7 @@ static void store_line(struct probe_report *r, const struct probe_host *h,
         probe_add(r, id, title, false, PROBE_LIMITED, place(store, existing),
                   str_dup("can't hold a sandbox's changes; runs keep them in memory, kept sandboxes "
                           "need another place"),
-                  h->container ? str_printf("%s run -v petri:%s ...",
+                  h->container ? str_printf("%s run --tmpfs %s:mode=1777 ...",
                                             str_eq(h->container, "podman") ? "podman" : "docker",
                                             store)
                                : str_printf("export PETRI_HOME=/var/tmp/petri-%u", h->uid));
@@ -110,24 +110,28 @@ static void project_line(struct probe_report *r, const struct probe_tries *t, co
                   str_dup("petri run --workspace-mode copy -- CMD"));
 }
 
-/* Only root can show files under other ids; without it they belong to nobody inside. */
-static void idmap_line(struct probe_report *r, const struct probe_tries *t, const char *project)
+/* Root's sandboxes run under ids of their own, and the files must follow. */
+static void idmap_line(struct probe_report *r, const struct probe_host *h,
+                       const struct probe_tries *t, const char *project)
 {
     static const char id[] = "idmap", title[] = "idmapped mounts";
     bool usr = t->idmap_usr, bad = usr || t->idmap_project;
     AUTOFREE char *type = fs_type(usr ? "/usr" : project);
 
     if (!bad)
-        probe_add(r, id, title, false, PROBE_OK, str_dup("work"), NULL, NULL);
+        probe_add(r, id, title, true, PROBE_OK, str_dup("work"), NULL, NULL);
     else if (t->idmap_usr == PROBE_NOT_TRIED)
-        probe_add(r, id, title, false, PROBE_LIMITED, str_dup("not tried"),
+        probe_add(r, id, title, true, PROBE_MISSING, str_dup("not tried"),
                   str_dup("needs user namespaces first"), NULL);
     else
-        probe_add(r, id, title, false, PROBE_LIMITED,
+        probe_add(r, id, title, true, PROBE_MISSING,
                   str_printf("not of '%s' (%s): %s", usr ? "/usr" : project, type,
                              strerror(usr ? t->idmap_usr : t->idmap_project)),
-                  str_dup("its files belong to nobody inside, writing over them is refused"),
-                  str_dup("run petri as an ordinary user, or keep the project on ext4, xfs, btrfs"));
+                  str_dup("root's sandboxes can't start with it"),
+                  usr && h->container ? probe_container_fix(h, t)
+                  : usr               ? str_dup("run petri as an ordinary user")
+                                      : str_dup("run petri as an ordinary user, or move the project "
+                                                "to ext4, xfs or btrfs"));
 }
 
 void probe_files(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t,
@@ -137,5 +141,5 @@ void probe_files(struct probe_report *r, const struct probe_host *h, const struc
     store_line(r, h, t, store, existing);
     project_line(r, t, project);
     if (!h->uid)
-        idmap_line(r, t, project);
+        idmap_line(r, h, t, project);
 }

@@ -107,8 +107,6 @@ void probe_cgroups(struct probe_report *r, const struct probe_host *h)
         fix = remedy(t == MAP_FAILED ? "no memory" : t->why, &reason);
         means = str_printf("no limit for %s%s%s; a run that asks for one is refused", lost.p,
                            *reason ? ": " : "", reason);
-        if (h->container && !h->uid && fix)
-            str_add(&have, " none");
         probe_add(r, "cgroup", "limits by cgroups", false, PROBE_LIMITED, str_take(&have), means,
                   fix);
     }

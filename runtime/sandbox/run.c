@@ -18,7 +18,9 @@
 
 #include "base/fs.h"
 #include "runtime/driver/launch.h"
+#include "runtime/driver/scratch.h"
 #include "runtime/init/proto.h"
+#include "runtime/sandbox/state.h"
 #include "runtime/sandbox/streams.h"
 
 struct keeper {
@@ -33,8 +35,11 @@ struct keeper {
     int launcher_pidfd;
     int timer;
     int signals;
+    int watch; /* ticks while only the keeper limits the disk */
+    int lock;  /* on the sandbox's directory in the store, where it has one */
+    struct scratch scratch;
     pid_t init;
-    bool started, finished, failed, maps_pending;
+    bool started, finished, failed;
     int pending_signal;
 };
 
@@ -143,6 +148,8 @@ static void on_control(struct keeper *k)
     }
     if (h.type == PROTO_HELLO && k->init == 0 && n == 0) {
         k->init = pid;
+        if (k->req->on_start)
+            k->req->on_start(k->req->plan);
     } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
         k->started = true;
         if (n && streams_terminal(&k->streams, fds[0]) < 0) {
@@ -204,8 +211,8 @@ static void on_signal(struct keeper *k)
             streams_resize(&k->streams);
         } else if (sig != SIGCHLD) {
             send_signal(k, sig);
-            if (!k->started && !k->failed) {
-                /* nothing runs yet that could handle it */
+            if (k->init == 0 && !k->failed) {
+                /* nobody is there yet who could pass it on */
                 k->failed = true;
                 k->res->status = 128 + sig;
                 err_new(k->e, ERR_FAILED, "ended by signal %d before the command ran", sig);
@@ -229,10 +236,24 @@ static void on_timer(struct keeper *k)
     end_sandbox(k);
 }
 
+/* A plain directory has no limit of its own: look now and then, and end the sandbox beyond it. */
+static void on_watch(struct keeper *k)
+{
+    uint64_t n;
+    (void)!read(k->watch, &n, sizeof n);
+    if (scratch_used(k->scratch.dir) > k->scratch.size && !k->finished) {
+        k->finished = true;
+        k->res->events |= EVENT_DISK;
+        k->res->signal = SIGKILL;
+        k->res->status = 128 + SIGKILL;
+        end_sandbox(k);
+    }
+}
+
 static int open_sources(struct keeper *k, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    struct itimerspec t = {0};
+    struct itimerspec t = {0}, tick = { .it_interval = { .tv_nsec = 250000000 }, .it_value = { .tv_nsec = 250000000 } };
     sigset_t set;
 
     sigemptyset(&set);
@@ -241,7 +262,11 @@ static int open_sources(struct keeper *k, struct err **e)
     sigprocmask(SIG_BLOCK, &set, NULL);
     k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (k->signals < 0 || k->timer < 0)
+    if (k->scratch.kind == SCRATCH_DIR) {
+        k->watch = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        timerfd_settime(k->watch, 0, &tick, NULL);
+    }
+    if (k->signals < 0 || k->timer < 0 || (k->scratch.kind == SCRATCH_DIR && k->watch < 0))
         return err_sys(e, "signals and timers");
     if (p->timeout_ms && !(weakened() & WEAK_TIMEOUT)) {
         /* petri-init keeps the deadline; this one is for the case that it can't */
@@ -259,23 +284,26 @@ static void loop(struct keeper *k)
     bool launcher_alive = true;
 
     while (launcher_alive || !streams_drained(&k->streams)) {
-        struct pollfd fds[5 + STREAMS_MAX_POLL] = {
+        struct pollfd fds[6 + STREAMS_MAX_POLL] = {
             { .fd = k->control, .events = POLLIN },  { .fd = k->launcher.report, .events = POLLIN },
             { .fd = k->signals, .events = POLLIN },  { .fd = k->timer, .events = POLLIN },
             { .fd = launcher_alive ? k->launcher_pidfd : -1, .events = POLLIN },
+            { .fd = k->watch, .events = POLLIN },
         };
-        size_t n = 5 + streams_poll(&k->streams, fds + 5);
+        size_t n = 6 + streams_poll(&k->streams, fds + 6);
         if (poll(fds, n, -1) < 0 && errno != EINTR)
             break;
-        streams_serve(&k->streams, fds + 5);
         if (fds[0].revents)
             on_control(k);
+        streams_serve(&k->streams, fds + 6);
         if (fds[1].revents)
             on_report(k);
         if (fds[2].revents)
             on_signal(k);
         if (fds[3].revents)
             on_timer(k);
+        if (fds[5].revents)
+            on_watch(k);
         if (fds[4].revents && k->launcher.report < 0 && k->control < 0) {
             waitpid(k->launcher.pid, NULL, 0);
             launcher_alive = false;
@@ -288,7 +316,7 @@ static void loop(struct keeper *k)
     }
 }
 
-static void report_limits(struct keeper *k, uint64_t disk, const char *disk_how)
+static void report_limits(struct keeper *k)
 {
     static const char *const words[] = { "none", "cgroup-v1", "cgroup-v2", "rlimit" };
     static const char *const names[] = { "memory", "cpus", "pids" };
@@ -300,7 +328,8 @@ static void report_limits(struct keeper *k, uint64_t disk, const char *disk_how)
         r->limits[r->n_limits++] = (struct limit_report){
             names[i], values[i], words[cgroup_enforced(k->cgroup, names[i])]
         };
-    r->limits[r->n_limits++] = (struct limit_report){ "disk", disk, disk_how };
+    r->limits[r->n_limits++] = (struct limit_report){ "disk", k->scratch.size,
+                                                                    scratch_word(k->scratch.kind) };
     r->limits[r->n_limits++] = (struct limit_report){ "timeout", p->timeout_ms, p->timeout_ms ? "init" : "none" };
 }
 
@@ -322,29 +351,12 @@ static void final_stats(struct keeper *k)
         k->res->events |= EVENT_TRUNCATED;
 }
 
-/* The disk limit of a one-shot run is the size of its tmpfs, whose pages count as its memory. */
-static int disk_limit(const struct plan *p, uint64_t *ret, struct err **e)
-{
-    uint64_t most = p->memory.value / 2;
-    char want[24], can[24];
-    if (p->disk.value > most && p->disk.asked) {
-        format_size(p->disk.value, want);
-        format_size(most, can);
-        return err_new(e, ERR_LIMIT, "--disk %s: a run keeps its files in memory, so at most half of --memory "
-                                     "(%s) can be enforced; raise --memory or ask for less", want, can);
-    }
-    *ret = p->disk.value < most ? p->disk.value : most;
-    return 0;
-}
-
-static int start(struct keeper *k, const char *scratch, const char *init, const char *upper, uint64_t disk,
-                 struct err **e)
+static int start(struct keeper *k, const char *init, struct err **e)
 {
     const struct plan *p = k->req->plan;
     int pair[2], stdio[3] = { -1, -1, -1 }, one = 1, rc;
     struct launch l = {
-        .plan = p, .ids = &k->ids, .scratch = scratch, .init = init, .upper = upper,
-        .scratch_size = disk, .scratch_inodes = p->inodes.value, .count_changes = k->req->count_changes,
+        .plan = p, .ids = &k->ids, .scratch = &k->scratch, .init = init, .count_changes = k->req->count_changes,
         .cgroup = weakened() & WEAK_LIMITS ? NULL : k->cgroup,
     };
 
@@ -372,56 +384,74 @@ static int start(struct keeper *k, const char *scratch, const char *init, const 
     return rc;
 }
 
-int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
+static void keeper_close(struct keeper *k)
 {
-    const struct plan *p = r->plan;
+    int *const fds[] = { &k->control, &k->launcher.report, &k->launcher.go, &k->launcher_pidfd,
+                         &k->timer,   &k->signals,         &k->watch,       &k->lock };
+    streams_close(&k->streams);
+    scratch_free_p(&k->scratch);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close_p(fds[i]);
+}
+
+/* Everything that can be refused is refused here, before anything is made. */
+static int prepare(struct keeper *k, char **ret_init, struct err **e)
+{
+    const struct plan *p = k->req->plan;
+    AUTOFREE char *at = path_join(k->req->paths->run, "mnt");
+    bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
     struct cgroup_limits limits = {
         .memory = p->memory.value, .cpu_milli = p->cpus_milli.value, .pids = p->pids.value,
         .memory_asked = p->memory.asked, .cpu_asked = p->cpus_milli.asked, .pids_asked = p->pids.asked,
     };
+    int rc;
+
+    if ((rc = ids_plan(p, many, &k->ids, e)) < 0 ||
+        (rc = scratch_choose(p, k->req->paths->data, at, &k->scratch, e)) < 0)
+        return rc;
+    if (!(*ret_init = paths_helper("petri-init", e)))
+        return -ERR_NOT_FOUND;
+    if ((rc = cgroup_create(p->id, &limits, &k->cgroup, e)) < 0 || (rc = cgroup_wait(k->cgroup, e)) < 0 ||
+        (rc = fs_mkdirs(at, 0700, e)) < 0)
+        return rc;
+    if (k->scratch.kind == SCRATCH_DIR && (rc = state_create(k->req->paths, p, &k->lock, e)) < 0)
+        return rc;
+    return open_sources(k, e);
+}
+
+int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
+{
     struct keeper k = { .req = r, .res = ret, .e = e, .control = -1, .launcher_pidfd = -1, .timer = -1,
-                        .signals = -1, .launcher = { .report = -1, .go = -1 },
+                        .signals = -1, .watch = -1, .lock = -1, .launcher = { .report = -1, .go = -1 },
                         .streams = { .tty = -1, .master = -1 } };
-    AUTOFREE char *scratch = path_join(r->paths->run, "mnt"), *init = NULL;
-    bool many = geteuid() != 0 && (p->uid != getuid() && strcmp(p->image, "host") == 0);
-    uint64_t started = now_ms(), disk = 0;
+    AUTOFREE char *init = NULL;
+    uint64_t started = now_ms();
     int rc;
 
     *ret = (struct run_result){ .exit_code = -1, .status = 125 };
-    if ((rc = disk_limit(p, &disk, e)) < 0 || (rc = ids_plan(p, many, &k.ids, e)) < 0)
-        return rc;
-    if (!(init = paths_helper("petri-init", e)))
-        return -ERR_NOT_FOUND;
-    if ((rc = fs_mkdirs(scratch, 0700, e)) < 0 || (rc = open_sources(&k, e)) < 0)
-        return rc;
-    rc = cgroup_create(p->id, &limits, &k.cgroup, e);
+    rc = prepare(&k, &init, e);
     if (rc == 0)
-        rc = cgroup_wait(k.cgroup, e);
-    if (rc == 0)
-        rc = start(&k, scratch, init, NULL, disk, e);
+        rc = start(&k, init, e);
     if (rc == 0) {
         loop(&k);
         rc = k.failed && ret->status == 125 ? -ERR_FAILED : 0;
+        if (rc == 0 && !k.finished && !k.failed)
+            rc = err_new(e, ERR_FAILED, "the sandbox ended before the command did");
     } else {
         end_sandbox(&k);
         if (k.launcher.pid > 0)
             waitpid(k.launcher.pid, NULL, 0);
     }
-    if (rc == 0 && !k.finished && !k.failed) {
-        rc = err_new(e, ERR_FAILED, "the sandbox ended before the command did");
-    }
     if (k.cgroup) {
-        report_limits(&k, disk, "tmpfs");
+        report_limits(&k);
         final_stats(&k);
         cgroup_free(k.cgroup);
     }
-    streams_close(&k.streams);
-    close_p(&k.control);
-    close_p(&k.launcher.report);
-    close_p(&k.launcher.go);
-    close_p(&k.launcher_pidfd);
-    close_p(&k.timer);
-    close_p(&k.signals);
+    if (k.lock >= 0 && r->plan->keep && rc == 0 && k.finished)
+        rc = state_keep(r->paths, r->plan, &k.ids, ret->status, e);
+    else if (k.lock >= 0)
+        (void)state_remove(r->paths, r->plan->id, NULL);
+    keeper_close(&k);
     ret->wall_ms = now_ms() - started;
     return rc;
 }
@@ -429,6 +459,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
 void sandbox_sweep(const struct paths *paths)
 {
     (void)cgroup_sweep(NULL);
+    state_sweep(paths);
 }
 
 char *sandbox_unenforced(const struct run_result *r)

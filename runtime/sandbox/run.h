@@ -27,7 +27,7 @@ struct run_req {
     int in; /* host descriptor, -1: nothing */
     struct run_output out, err;
     bool count_changes;
-    bool raw_terminal;
+    void (*on_start)(const struct plan *p); /* once, before the command can say anything; may be NULL */
 };
 
 struct limit_report {

@@ -1,10 +1,12 @@
 #include "runtime/sandbox/streams.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/fs.h"
 
@@ -52,6 +54,30 @@ int streams_open(struct streams *st, struct run_req *r, int stdio[3], struct err
     return 0;
 }
 
+/* No handler runs on SIGKILL: a child waits for our end of a pipe to close, and then puts the terminal
+ * back, unless we said that we did it ourselves. */
+static void start_guard(struct streams *st)
+{
+    int p[2];
+    char c;
+
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return;
+    st->guard = fork();
+    if (st->guard == 0) {
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, NULL);
+        int tty = fcntl(st->tty, F_DUPFD_CLOEXEC, 64), rd = fcntl(p[0], F_DUPFD_CLOEXEC, 64);
+        close_range(0, 63, 0);
+        if (RETRY(read(rd, &c, 1)) != 1)
+            tcsetattr(tty, TCSADRAIN, &st->saved);
+        _exit(0);
+    }
+    close(p[0]);
+    st->guard_pipe = p[1];
+}
+
 int streams_terminal(struct streams *st, int master)
 {
     struct stat sb;
@@ -69,6 +95,7 @@ int streams_terminal(struct streams *st, int master)
     if (tcgetattr(st->tty, &st->saved) == 0) {
         raw = st->saved;
         cfmakeraw(&raw);
+        start_guard(st);
         st->raw = tcsetattr(st->tty, TCSANOW, &raw) == 0;
     }
     streams_resize(st);
@@ -215,6 +242,12 @@ void streams_close(struct streams *st)
     if (st->raw)
         tcsetattr(st->tty, TCSADRAIN, &st->saved);
     st->raw = false;
+    if (st->guard > 0) {
+        (void)!write(st->guard_pipe, "", 1);
+        waitpid(st->guard, NULL, 0);
+        close_p(&st->guard_pipe);
+        st->guard = 0;
+    }
     for (int i = 0; i < 3; i++) {
         if (st->s[i])
             close_stream(st->s[i]);

@@ -26,6 +26,8 @@ struct streams {
     int master;          /* the sandbox's pty */
     struct termios saved;
     bool raw;
+    pid_t guard; /* puts the terminal back if we are killed */
+    int guard_pipe;
     struct run_req *req;
 };
 

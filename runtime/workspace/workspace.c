@@ -76,26 +76,14 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
     return 0;
 }
 
-/* Where the changes go: scratch directories, or those of a kept sandbox by short names. */
 static int make_upper(const struct workspace *w, int lower, char up[16], char work[16], struct err **e)
 {
     struct stat st;
-    AUTOCLOSE int ufd = -1, wfd = -1, clone = -1;
+    AUTOCLOSE int ufd = -1, wfd = -1;
     int rc;
 
     name_of(up, 'u', w->index);
     name_of(work, 'k', w->index);
-    if (w->upper) {
-        char both[16];
-        AUTOCLOSE int at = -1;
-        name_of(both, 'b', w->index);
-        if ((rc = make_dir(both, &at, e)) < 0 ||
-            (rc = mnt_clone(AT_FDCWD, w->upper, MNT_TOP, -1, &clone, e)) < 0 ||
-            (rc = mnt_attach(clone, at, both, e)) < 0)
-            return rc;
-        snprintf(up, 16, "b%u/up", w->index);
-        snprintf(work, 16, "b%u/work", w->index);
-    }
     if ((rc = make_dir(up, &ufd, e)) < 0 || (rc = make_dir(work, &wfd, e)) < 0)
         return rc;
     if (fstat(lower, &st) < 0 || fchownat(ufd, "", st.st_uid, st.st_gid, AT_EMPTY_PATH) < 0 ||
@@ -144,18 +132,14 @@ static int copied(const struct workspace *w, int *ret_fd, struct err **e)
 {
     char name[16];
     AUTOCLOSE int dst = -1, src = -1;
-    const char *dir = name;
-    AUTOFREE char *kept = NULL;
     int rc;
 
     name_of(name, 'u', w->index);
-    if (w->upper)
-        dir = kept = path_join(w->upper, "copy");
-    if ((rc = make_dir(dir, &dst, e)) < 0)
+    if ((rc = make_dir(name, &dst, e)) < 0)
         return rc;
     close_p(&dst);
     src = open(w->src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    dst = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dst = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (src < 0 || dst < 0)
         return err_sys(e, "open '%s'", w->src);
     if ((rc = copy_tree(src, dst, w->hide, w->uid, w->gid, e)) < 0)
@@ -173,15 +157,12 @@ int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
     return mnt_clone(AT_FDCWD, w->src, 0, w->userns, ret_fd, e);
 }
 
-int workspace_count(unsigned index, const char *upper, struct changes *ret, struct err **e)
+int workspace_count(unsigned index, struct changes *ret, struct err **e)
 {
     char l[16], u[16];
     AUTOCLOSE int lower = -1, up = -1;
     name_of(l, 'l', index);
-    if (upper)
-        snprintf(u, sizeof u, "b%u/up", index);
-    else
-        name_of(u, 'u', index);
+    name_of(u, 'u', index);
     lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     up = open(u, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lower < 0 || up < 0)

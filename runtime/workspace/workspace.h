@@ -1,9 +1,8 @@
 /* runtime/workspace/workspace.h - the project as the sandbox sees it.
  *
- * Owns:  the directories l<i> m<i> u<i> k<i> w<i> of the launcher's scratch file system (its
- *        working directory), and `upper` where a sandbox is kept.
+ * Owns:  the directories l<i> (lower) m<i> (mask) u<i> (upper) k<i> (work) w<i> (merged) of the
+ *        launcher's scratch file system, which is its working directory.
  * Uses:  base/. Runs in the launcher's mount namespace.
- * Crash: everything but a kept upper goes with the mount namespace.
  */
 #pragma once
 #include "base/err.h"
@@ -15,7 +14,6 @@ struct workspace {
     enum workspace_mode mode;
     bool read_only;
     const struct strv *hide; /* relative to src; may be NULL */
-    const char *upper; /* directory for the changes of a kept sandbox (up/, work/), NULL: scratch */
     int userns;        /* root: ids of the project's files, else -1 */
     bool rootless;
     uid_t uid; /* who a copy belongs to, in the launcher's ids */
@@ -31,4 +29,4 @@ struct changes {
 /* Counts what upper directory `u` changed over `lower` (files and links; equal content is none). */
 int workspace_changes(int upper, int lower, struct changes *ret, struct err **e);
 /* The same for the scratch directories of workspace `index`. */
-int workspace_count(unsigned index, const char *upper, struct changes *ret, struct err **e);
+int workspace_count(unsigned index, struct changes *ret, struct err **e);

@@ -1,0 +1,185 @@
+#include "runtime/driver/scratch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#include "base/fs.h"
+#include "base/mnt.h"
+
+static const char mkfs[] = "/sbin/mke2fs";
+
+const char *scratch_word(enum scratch_kind k)
+{
+    return k == SCRATCH_TMPFS ? "tmpfs" : k == SCRATCH_LOOP ? "loop" : "watched";
+}
+
+/* Overlays of an ordinary user keep their marks in user.* attributes; tmpfs has those since 6.6. */
+static bool tmpfs_can_hold_uppers(void)
+{
+    struct utsname u;
+    unsigned major = 0, minor = 0;
+    if (geteuid() == 0)
+        return true;
+    return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 6 || (major == 6 && minor >= 6));
+}
+
+int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret, struct err **e)
+{
+    uint64_t most = p->memory.value / 2;
+    bool big = p->disk.asked && p->disk.value > most;
+    struct scratch s = { .kind = SCRATCH_TMPFS, .size = p->disk.value, .inodes = p->inodes.value };
+
+    if (p->keep || !tmpfs_can_hold_uppers() || (big && geteuid() != 0))
+        s.kind = SCRATCH_DIR;
+    else if (big)
+        s.kind = SCRATCH_LOOP;
+    else if (s.size > most)
+        s.size = most;
+    if (s.kind == SCRATCH_LOOP && access(mkfs, X_OK) < 0)
+        return err_new(e, ERR_UNSUPPORTED, "--disk: more than half of --memory needs %s (Debian: apt-get install "
+                                           "e2fsprogs); install it or raise --memory", mkfs);
+    if (s.kind == SCRATCH_LOOP && s.size < 16 << 20)
+        s.size = 16 << 20;
+    s.at = str_dup(at);
+    s.dir = s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
+    *ret = s;
+    return 0;
+}
+
+void scratch_free_p(struct scratch *s)
+{
+    free(s->at);
+    free(s->dir);
+    *s = (struct scratch){0};
+}
+
+static int format(int fd, uint64_t size, struct err **e)
+{
+    char path[32];
+    char *const argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-E",
+                           "lazy_itable_init=1,nodiscard,root_owner=0:0", path, NULL };
+    char *const env[] = { NULL };
+    posix_spawn_file_actions_t fa;
+    pid_t pid;
+    int rc, status = -1;
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (ftruncate(fd, (off_t)size) < 0)
+        return err_sys(e, "size of the loop file");
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_adddup2(&fa, fd, fd); /* stays open across exec */
+    posix_spawn_file_actions_addopen(&fa, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0);
+    rc = posix_spawn(&pid, mkfs, &fa, NULL, argv, env);
+    posix_spawn_file_actions_destroy(&fa);
+    if (rc != 0 || RETRY(waitpid(pid, &status, 0)) < 0 || status != 0)
+        return err_new(e, ERR_FAILED, "%s failed on the sandbox's disk file", mkfs);
+    return 0;
+}
+
+/* A loop device over `fd` that frees itself with its last user. */
+static int loop_over(int fd, int *ret_dev, char name[32], struct err **e)
+{
+    AUTOCLOSE int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    struct loop_config c = { .fd = (uint32_t)fd, .info = { .lo_flags = LO_FLAGS_AUTOCLEAR } };
+
+    if (control < 0)
+        return err_sys(e, "open /dev/loop-control (raise --memory instead of --disk)");
+    for (int i = 0; i < 64; i++) {
+        int n = ioctl(control, LOOP_CTL_GET_FREE);
+        if (n < 0)
+            return err_sys(e, "find a free loop device");
+        snprintf(name, 32, "/dev/loop%d", n);
+        AUTOCLOSE int dev = open(name, O_RDWR | O_CLOEXEC);
+        if (dev >= 0 && ioctl(dev, LOOP_CONFIGURE, &c) == 0) {
+            *ret_dev = TAKE_FD(dev);
+            return 0;
+        }
+        if (errno != EBUSY)
+            break;
+    }
+    return err_sys(e, "set up a loop device");
+}
+
+static int mount_loop(const struct scratch *s, struct err **e)
+{
+    AUTOCLOSE int fd = open(s->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600), dev = -1;
+    char name[32];
+    int rc;
+
+    if (fd < 0)
+        return err_sys(e, "make a disk file in '%s'", s->dir);
+    if ((rc = format(fd, s->size, e)) < 0 || (rc = loop_over(fd, &dev, name, e)) < 0)
+        return rc;
+    if (mount(name, s->at, "ext4", MS_NOSUID | MS_NODEV, "") < 0)
+        return err_sys(e, "mount the sandbox's disk");
+    return 0;
+}
+
+int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e)
+{
+    AUTOFREE char *opts = NULL;
+    AUTOCLOSE int fd = -1, at = -1;
+    int rc;
+
+    if (s->kind == SCRATCH_TMPFS) {
+        opts = str_printf("mode=0755,size=%llu,nr_inodes=%llu,uid=%u,gid=%u", (unsigned long long)s->size,
+                          (unsigned long long)s->inodes, ids->root_uid, ids->root_gid);
+        if (mount("petri", s->at, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
+            return err_sys(e, "mount a scratch tmpfs on '%s'", s->at);
+        return 0;
+    }
+    if (s->kind == SCRATCH_LOOP) {
+        if ((rc = mount_loop(s, e)) < 0)
+            return rc;
+    } else if ((rc = mnt_clone(AT_FDCWD, s->dir, 0, -1, &fd, e)) < 0) {
+        return rc;
+    } else {
+        at = open(s->at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if ((rc = mnt_attach(fd, at, s->at, e)) < 0)
+            return rc;
+    }
+    if (chown(s->at, ids->root_uid, ids->root_gid) < 0 || chmod(s->at, 0755) < 0)
+        return err_sys(e, "owner of '%s'", s->at);
+    return 0;
+}
+
+static uint64_t used_below(int dir)
+{
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *de;
+    uint64_t sum = 0;
+
+    while (d && (de = readdir(d))) {
+        struct stat st;
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 ||
+            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        sum += (uint64_t)st.st_blocks * 512;
+        if (S_ISDIR(st.st_mode)) {
+            AUTOCLOSE int sub = openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (sub >= 0)
+                sum += used_below(sub);
+        }
+    }
+    if (d)
+        closedir(d);
+    return sum;
+}
+
+uint64_t scratch_used(const char *dir)
+{
+    AUTOCLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? 0 : used_below(fd);
+}
