@@ -1,0 +1,257 @@
+"""The programs petri is compared with: how each is called for the same job.
+
+Each function returns a Case, or raises Fail with the reason why this peer can't be measured here.
+The job is always: start the probe in new namespaces, with the host's system directories and the
+project inside where the program can do that, and with petri's default limits where it knows limits.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+from scratch import HERE, Fail, sh
+
+BINDS = ("/usr", "/opt", "/var/lib/dpkg", "/var/lib/apt", "/etc")
+UNIFIED = "/sys/fs/cgroup/unified"
+LIMITS = ["--memory", "2g", "--memory-swap", "2g", "--cpus", "2", "--pids-limit", "256"]
+TAG = "petri-bench-%d-" % os.getpid()
+# Raising a hard limit needs a capability that root lacks in some VMs; these are below any default.
+ULIMITS = ["--ulimit", "nofile=1024:4096", "--ulimit", "nproc=1024:1024"]
+
+
+class Case:
+    """One command line for timeit; `held` is the same one for a probe that waits, or None."""
+
+    def __init__(self, name, argv, user, cwd, held=None, umount=None):
+        self.name, self.argv, self.user, self.cwd = name, list(argv), user, cwd
+        self.held, self.umount = held, umount
+
+    def spec(self):
+        lines = ["case " + self.name, "cwd " + self.cwd]
+        if self.user.uid != os.geteuid():
+            lines += ["uid %d" % self.user.uid, "gid %d" % self.user.gid]
+        if self.umount:
+            lines.append("umount " + self.umount)
+        lines += ["env %s=%s" % kv for kv in self.user.env().items()]
+        return "\n".join(lines + ["arg " + a for a in self.argv]) + "\n"
+
+    def start_held(self):
+        argv = self.held
+        if self.umount:
+            argv = ["unshare", "-m", "sh", "-c", 'umount -l "$0" && exec "$@"', self.umount] + argv
+        ids = {} if self.user.uid == os.geteuid() else {
+            "user": self.user.uid, "group": self.user.gid, "extra_groups": []}
+        # Pipes throughout: OCI runtimes chown their stdio to the container's user.
+        return subprocess.Popen(argv, cwd=self.cwd, env=self.user.env(), stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **ids)
+
+
+def which(name, first=()):
+    for p in first:
+        if os.access(p, os.X_OK):
+            return p
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not found:
+        raise Fail("%s is not installed (make bench-peers)" % name)
+    return found
+
+
+def root_links():
+    return [(n, os.readlink("/" + n)) for n in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+            if os.path.islink("/" + n)]
+
+
+def probe_case(name, argv, probe, user, cwd, umount=None):
+    """A case whose last word is the probe."""
+    argv = [*argv, probe]
+    return Case(name, argv, user, cwd, held=[*argv, "hold", TAG + name], umount=umount)
+
+
+def bwrap(name, user, project):
+    argv = [which("bwrap"), "--unshare-all", "--die-with-parent", "--new-session"]
+    for d in BINDS:
+        if os.path.isdir(d):
+            argv += ["--ro-bind", d, d]
+    for n, target in root_links():
+        argv += ["--symlink", target, "/" + n]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run",
+             "--tmpfs", user.home, "--bind", project, "/workspace", "--bind", project, project,
+             "--chdir", project]
+    return probe_case(name, argv, os.path.join(project, "probe"), user, project)
+
+
+def seccomp_profile():
+    """petri's own profile in OCI's form, read from the lists it is compiled from."""
+    with open(os.path.join(HERE, "../../oci/gen/seccomp_gen.c"), encoding="utf-8") as f:
+        src = f.read()
+
+    def names(table):
+        m = re.search(table + r"\[\] = \{(.*?)\n\};", src, re.S)
+        if not m:
+            raise Fail("no table '%s' in oci/gen/seccomp_gen.c: teach others.py its new form" % table)
+        return re.findall(r'"(\w+)"', m.group(1))
+
+    def arg(index, value, op, two=0):
+        return {"index": index, "value": value, "valueTwo": two, "op": "SCMP_CMP_" + op}
+
+    allow = {"action": "SCMP_ACT_ALLOW"}
+    eperm = {"action": "SCMP_ACT_ERRNO", "errnoRet": 1}
+    new_ns = [0x20000] + [1 << b for b in range(25, 31)]
+    rules = [dict(allow, names=names("allowed")), dict(eperm, names=names("refused")),
+             dict(allow, names=["prlimit64"]),
+             dict(allow, names=["clone"], args=[arg(0, sum(new_ns), "MASKED_EQ", 0)])]
+    rules += [dict(eperm, names=["clone"], args=[arg(0, n, "MASKED_EQ", n)]) for n in new_ns]
+    rules += [dict(allow if f in (1, 2, 10, 16) else eperm, names=["socket"],
+                   args=[arg(0, f, "EQ")]) for f in range(46)]
+    arch = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[os.uname().machine]
+    return {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 38, "architectures": [arch],
+            "syscalls": rules}
+
+
+def bundle_config(project, tag, args):
+    def bind(src, dst, *opts):
+        return {"destination": dst, "source": src, "type": "bind",
+                "options": ["rbind", "nosuid", "nodev", *opts]}
+
+    def tmpfs(dst, *opts):
+        return {"destination": dst, "source": "tmpfs", "type": "tmpfs",
+                "options": ["nosuid", *opts]}
+
+    ids = [{"containerID": 0, "hostID": 1000000, "size": 65536}]
+    mounts = [bind(d, d, "ro") for d in BINDS if os.path.isdir(d)]
+    mounts += [bind(project, "/workspace"), bind(project, project),
+               {"destination": "/proc", "source": "proc", "type": "proc"}, tmpfs("/dev", "mode=755"),
+               {"destination": "/dev/pts", "source": "devpts", "type": "devpts",
+                "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]},
+               tmpfs("/dev/shm", "nodev", "mode=1777"), tmpfs("/tmp", "nodev"),
+               tmpfs("/run", "nodev"), tmpfs("/home/user", "nodev")]
+    return {
+        "ociVersion": "1.0.2", "hostname": "bench", "mounts": mounts,
+        "root": {"path": "rootfs", "readonly": False},
+        "process": {
+            "terminal": False, "user": {"uid": 1000, "gid": 1000}, "cwd": "/", "args": args,
+            "env": ["PATH=/usr/bin:/bin"], "noNewPrivileges": True,
+            "capabilities": {k: [] for k in ("bounding", "effective", "permitted", "inheritable",
+                                             "ambient")},
+            "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 4096, "soft": 4096}]},
+        "linux": {
+            "namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount", "user",
+                                                 "cgroup")],
+            "uidMappings": ids, "gidMappings": ids, "cgroupsPath": "/petri-bench-" + tag,
+            "resources": {"memory": {"limit": 2 << 30, "swap": 2 << 30}, "pids": {"limit": 256},
+                          "cpu": {"quota": 200000, "period": 100000}},
+            "seccomp": seccomp_profile(),
+            "maskedPaths": ["/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list",
+                            "/proc/scsi", "/sys/firmware"],
+            "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"]}}
+
+
+def bundle(scratch, project, tag, args):
+    top = scratch.path("bundle-" + tag)
+    root = os.path.join(top, "rootfs")
+    dirs = [d for d in BINDS if os.path.isdir(d)] + ["/proc", "/dev", "/sys", "/tmp", "/run",
+                                                      "/home/user", "/workspace", project]
+    for d in dirs:
+        os.makedirs(root + d, exist_ok=True)
+    for n, target in root_links():
+        os.symlink(target, os.path.join(root, n))
+    with open(os.path.join(top, "config.json"), "w", encoding="ascii") as f:
+        json.dump(bundle_config(project, tag, args), f)
+    return top
+
+
+def runtime(name, scratch, user, project):
+    """crun or runc. crun refuses the hybrid cgroup layout: it gets a view without `unified`."""
+    prog = which(name)
+    hide = name == "crun" and os.path.ismount(UNIFIED)
+    probe = "/workspace/probe"
+    argv = [prog, "--root", scratch.path(name + "-state")]
+    if name == "crun":
+        argv += ["--cgroup-manager", "cgroupfs"]
+    plain = bundle(scratch, project, name, [probe])
+    held = bundle(scratch, project, name + "-hold", [probe, "hold", TAG + name])
+    return Case(name, argv + ["run", "-b", plain, "bench-" + name], user, "/",
+                held=argv + ["run", "-b", held, "bench-hold-" + name],
+                umount=UNIFIED if hide else None)
+
+
+def image_tar(scratch):
+    top, tar = scratch.path("image"), scratch.path("image.tar")
+    if not os.path.exists(tar):
+        for d in ("bin", "etc", "proc", "dev", "sys", "tmp"):
+            os.makedirs(os.path.join(top, d))
+        shutil.copy(scratch.path("probe"), top)
+        sh("tar", "-C", top, "-cf", tar, ".")
+    return tar
+
+
+def podman(scratch, user):
+    argv = [which("podman"), "--root", scratch.path("podman/root"), "--runroot",
+            scratch.path("podman/run"), "--tmpdir", scratch.path("podman/tmp"),
+            "--cgroup-manager", "cgroupfs"]
+    sh(*argv, "import", "-q", image_tar(scratch), "bench:latest")
+    # Its storage keeps a mount of its own alive.
+    scratch.at_end.append(lambda: subprocess.run(
+        ["umount", "-l", scratch.path("podman/root/overlay")], stderr=subprocess.DEVNULL,
+        check=False))
+    return probe_case("podman", argv + ["run", "--rm", "--network", "none", *LIMITS, *ULIMITS,
+                                        "localhost/bench:latest"], "/probe", user, "/",
+                      umount=UNIFIED if os.path.ismount(UNIFIED) else None)
+
+
+def docker(scratch, user):
+    daemon = which("dockerd")
+    client = which("docker", [os.path.join(os.path.dirname(daemon), "docker"), "/usr/bin/docker"])
+    top = scratch.path("docker")
+    os.mkdir(top)
+    host = "unix://%s/sock" % top
+    with open(os.path.join(top, "log"), "w", encoding="utf-8") as log:
+        p = subprocess.Popen([daemon, "--iptables=false", "--ip6tables=false", "--bridge=none",
+                              "--data-root", top + "/data", "--exec-root", top + "/exec",
+                              "--pidfile", top + "/pid", "-H", host],
+                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def end():
+        p.terminate()
+        try:
+            p.wait(20)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
+    scratch.at_end.append(end)
+    for _ in range(100):
+        if subprocess.run([client, "-H", host, "version"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            break
+        if p.poll() is not None:
+            raise Fail("dockerd ended: see its log")
+        time.sleep(0.2)
+    else:
+        raise Fail("dockerd does not answer")
+    sh(client, "-H", host, "import", image_tar(scratch), "bench:latest")
+    return probe_case("docker", [client, "-H", host, "run", "--rm", "--network", "none", *LIMITS,
+                                 "bench:latest"], "/probe", user, "/")
+
+
+def cgroup_dirs():
+    """The first two levels of every hierarchy, to see afterwards what the peers left there."""
+    found = set()
+    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
+        if top.count("/") >= 5:
+            dirs.clear()
+        found.update(os.path.join(top, d) for d in dirs)
+    return found
+
+
+def remove_cgroups(before):
+    """Removes the empty parents that podman and docker leave; never one that was there before."""
+    names = ("docker", "libpod_parent", "petri-bench-")
+    for path in sorted(cgroup_dirs() - before, reverse=True):
+        if os.path.basename(path).startswith(names):
+            for d, _, _ in os.walk(path, topdown=False):
+                try:
+                    os.rmdir(d)
+                except OSError:
+                    pass

@@ -1,0 +1,79 @@
+"""Work inside a sandbox against the same work on the host: a C build and `git status`."""
+import json
+import os
+
+from report import Row, Series
+from scratch import Fail
+
+BUILD_FILES, BUILD_ROUNDS = 40, 8
+GIT_RUNS, GIT_TURNS = 5, 4
+
+
+def spec(name, argv, cwd, path="/usr/bin:/bin"):
+    lines = ["case " + name, "cwd " + cwd, "env PATH=" + path, "env HOME=/nonexistent"]
+    return "\n".join(lines + ["arg " + a for a in argv]) + "\n"
+
+
+def samples(user, argv, cwd):
+    """Runs a timeit somewhere and returns the times of its samples after the warm-up."""
+    p = user.run(argv, cwd)
+    if p.returncode:
+        raise Fail("%s: exit %d: %s" % (" ".join(argv[:4]), p.returncode, p.stderr.strip()[-300:]))
+    got = [json.loads(line) for line in p.stdout.splitlines()]
+    bad = [s for s in got if s["rc"]]
+    if bad:
+        raise Fail("%s: exit %d: %s" % (bad[0]["case"], bad[0]["rc"], bad[0]["err"].strip()[-300:]))
+    return [s["ms"] for s in got if s["round"] >= 0]
+
+
+def in_turn(places, turns):
+    """[(name, function)] -> name -> values, each place once per turn."""
+    found = {name: [] for name, _ in places}
+    for _ in range(turns):
+        for name, f in places:
+            found[name] += f()
+    return {k: Series(v) for k, v in found.items()}
+
+
+def places_for(petri, users, top, timer):
+    """The host, and a sandbox for each kind of user, all on the same files."""
+    owner = users.get("user", users["self"])
+    cmd = ["sh", "-c", "exec ./timeit %s <spec" % timer]
+    places = [("host", lambda: samples(owner, cmd, top)),
+              ("user", lambda: samples(owner, [petri, "run", "--", *cmd], top))]
+    if users["self"].uid == 0:
+        places.append(("root", lambda: samples(users["self"], [petri, "run", "--", *cmd], top)))
+    return places
+
+
+def write_spec(top, owner, text):
+    path = os.path.join(top, "spec")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+    if owner.uid != os.geteuid():
+        os.chown(path, owner.uid, owner.gid)
+
+
+def build_rows(scratch, petri, users):
+    owner = users.get("user", users["self"])
+    top = scratch.c_project("build", BUILD_FILES, owner)
+    write_spec(top, owner, spec("build", ["/usr/bin/make", "-s", "clean", "all"], top))
+    got = in_turn(places_for(petri, users, top, "-n 1 -w 0 -g 0"), BUILD_ROUNDS)
+    return [Row("C build, %d files, %s" % (BUILD_FILES, who), got[who], "host", got["host"], 1.1)
+            for who in ("user", "root") if who in got]
+
+
+def git_rows(scratch, petri, users, files, goal):
+    owner = users.get("user", users["self"])
+    top = scratch.project(files, owner)
+    write_spec(top, owner, spec("git", ["/usr/bin/git", "status", "--porcelain"], top))
+    scratch.git(top, owner)
+    timer = "-n %d -w 1 -g 5" % GIT_RUNS
+    got = in_turn(places_for(petri, users, top, timer), GIT_TURNS)
+    return [Row("git status, second run, {:,} files, {}".format(files, who), got[who], "host",
+                got["host"], goal) for who in ("user", "root") if who in got]
+
+
+def rows(scratch, petri, users):
+    return (build_rows(scratch, petri, users) + git_rows(scratch, petri, users, 10000, 1.1)
+            + git_rows(scratch, petri, users, 100000, 1.3))
