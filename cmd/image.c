@@ -41,13 +41,15 @@ static bool parse(const struct cmd *c, int argc, char **argv, struct words *ret)
             add_flag(ret, o, value);
         if (bad)
             return false;
-        /* after "--" nothing is an option */
-        bool rest = optind > 1 && !strcmp(argv[optind - 1], "--");
         if (optind >= argc)
             return true;
+        /* after "--" nothing is an option, and getopt would only come back to it */
+        bool last = !strcmp(argv[optind - 1], "--");
         do
             strv_add(&ret->operands, argv[optind++]);
-        while (rest && optind < argc);
+        while (last && optind < argc);
+        if (last)
+            return true;
     }
 }
 

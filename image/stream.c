@@ -42,9 +42,9 @@ static ssize_t read_source(struct stream *s, void *p, size_t n, struct err **e)
     ssize_t got;
 
     do {
+        got = read(s->fd, p, n);
         if (s->caps->stop && *s->caps->stop)
             return err_new(e, ERR_FAILED, "interrupted; nothing was changed");
-        got = read(s->fd, p, n);
     } while (got < 0 && errno == EINTR);
     return got < 0 ? err_sys(e, "read '%s'", s->label) : got;
 }

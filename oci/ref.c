@@ -81,8 +81,8 @@ int ref_parse(const char *text, struct ref *ret, struct err **e)
     if (strlen(text) > MAX_NAME + MAX_TAG + 1 || strlen(name) > MAX_NAME)
         return err_new(e, ERR_INVALID, "image name '%.60s...' is longer than %d characters", text,
                        MAX_NAME);
-    if (strchr(text, '@'))
-        return err_new(e, ERR_INVALID, "image name '%s' holds a digest; use NAME[:TAG] or an ID",
+    if (strchr(text, '@') || !strcmp(name, "sha256"))
+        return err_new(e, ERR_INVALID, "image name '%s' holds a digest; a name like 'debian:12' is wanted",
                        text);
     if (!name_valid(name))
         return err_new(e, ERR_INVALID,

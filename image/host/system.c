@@ -134,6 +134,16 @@ static int add_tree(const char *root, const char *path, struct plan_mounts *ret)
     return 0;
 }
 
+/* Some system accounts have their home in /bin or /dev. */
+static bool home_ok(const char *home)
+{
+    static const char *const taken[] = { "/dev", "/etc", "/proc", "/sys" };
+    for (size_t i = 0; home && i < ARRAY_LEN(taken); i++)
+        if (path_below(home, taken[i]))
+            return false;
+    return home && home[0] == '/' && home[1] && !host_system_path(home);
+}
+
 int host_system_mounts_at(const char *root, const char *home, bool root_construction,
                           struct plan_mounts *ret, struct err **e)
 {
@@ -160,7 +170,7 @@ int host_system_mounts_at(const char *root, const char *home, bool root_construc
     hide_in_opt(root, ret);
     for (size_t i = 0; i < ARRAY_LEN(writable); i++)
         plan_mounts_add(ret, MOUNT_TMPFS, NULL, writable[i], false);
-    if (home && home[0] == '/' && home[1] && !host_system_path(home))
+    if (home_ok(home))
         plan_mounts_add(ret, MOUNT_TMPFS, NULL, home, false);
     return 0;
 }
