@@ -366,6 +366,12 @@ static void system_dirs(void)
           "hidden");
     CHECK(find(&m, MOUNT_EMPTY, "/usr/local/etc/real"), "what a link to a secret leads to");
     CHECK(find(&m, MOUNT_TMPFS, "/tmp") && find(&m, MOUNT_TMPFS, "/home/me"), "writable");
+    static const char *const odd[] = { "/", "/dev", "/bin", "/proc/self", "/usr/games", "x" };
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        CLEANUP(plan_mounts_free_p) struct plan_mounts h = { 0 };
+        CHECK(host_system_mounts_at(root, odd[i], true, &h, NULL) == 0, "%s", odd[i]);
+        CHECK(!find(&h, MOUNT_TMPFS, odd[i]), "home %s", odd[i]);
+    }
     for (size_t i = 0; i < m.n; i++)
         CHECK(m.v[i].kind != MOUNT_BIND || m.v[i].ro, "%s is writable", m.v[i].dst);
 
