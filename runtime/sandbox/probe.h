@@ -60,8 +60,8 @@ enum { PROBE_NOT_TRIED = -1 };
 
 /* Each is 0 (works), an errno, or PROBE_NOT_TRIED because an earlier step failed. */
 struct probe_tries {
-    int userns, maps, namespaces, tmpfs, proc;
-    const char *ns_name;                 /* the namespace that failed */
+    int userns, maps, namespaces, calls, tmpfs, proc;
+    const char *ns_name, *call_name;     /* the one that failed */
     int overlay, tmpfs_xattr;            /* on tmpfs */
     int store_upper, project_lower;      /* changes in the store; the project below */
     int layers_plus, layers_fd;          /* lowerdir+; layers as file descriptors */

@@ -212,6 +212,33 @@ static int try_seccomp(void)
     return note((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog));
 }
 
+/* The other calls that start a sandbox: a filter around us may let namespaces through and stop these.
+ * With arguments that can't work, any answer but a refusal is good. */
+static int try_calls(const char **ret_name)
+{
+    static const char host[] = "probe", nowhere[] = "/proc/self/nowhere";
+    AUTOCLOSE int ns = open("/proc/self/ns/uts", O_RDONLY | O_CLOEXEC);
+    const struct {
+        const char *name;
+        long rc;
+        int err;
+    } calls[] = {
+        { "sethostname", sethostname(host, sizeof host - 1), errno },
+        { "setns", setns(ns, CLONE_NEWUTS), errno },
+        { "umount2", umount2(nowhere, MNT_DETACH), errno },
+        { "pivot_root", syscall(SYS_pivot_root, nowhere, nowhere), errno },
+        { "open_tree", syscall(SYS_open_tree, -1, "x", 0), errno },
+        { "mount_setattr", syscall(SYS_mount_setattr, -1, "x", 0, NULL, 0), errno },
+    };
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
+        if (calls[i].rc < 0 && (calls[i].err == EPERM || calls[i].err == EACCES ||
+                                calls[i].err == ENOSYS)) {
+            *ret_name = calls[i].name;
+            return calls[i].err;
+        }
+    return 0;
+}
+
 static void child(struct probe_tries *t, const char *probe_dir, const char *project)
 {
     uid_t uid = geteuid();
@@ -223,6 +250,8 @@ static void child(struct probe_tries *t, const char *probe_dir, const char *proj
         t->maps = map_self(uid, gid);
     if (!t->maps)
         t->namespaces = other_namespaces(&t->ns_name);
+    if (!t->namespaces)
+        t->calls = try_calls(&t->call_name);
     if (!t->namespaces)
         t->tmpfs = note(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL));
     if (!t->tmpfs)
@@ -265,8 +294,11 @@ static void in_child(void (*fn)(struct probe_tries *t, const char *a, const char
 
 void probe_try(const char *probe_dir, const char *project, struct probe_tries *ret)
 {
-    static const struct probe_tries none = { -1, -1, -1, -1, -1, NULL, -1, -1, -1, -1,
-                                             -1, -1, -1, -1, -1, 0, false };
+    static const struct probe_tries none = {
+        .userns = -1, .maps = -1, .namespaces = -1, .calls = -1, .tmpfs = -1, .proc = -1,
+        .overlay = -1, .tmpfs_xattr = -1, .store_upper = -1, .project_lower = -1,
+        .layers_plus = -1, .layers_fd = -1, .seccomp = -1, .idmap_project = -1, .idmap_usr = -1,
+    };
     struct probe_tries *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *ret = none;

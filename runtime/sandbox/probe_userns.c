@@ -10,7 +10,8 @@
  * container should do. */
 char *probe_container_fix(const struct probe_host *h, const struct probe_tries *t)
 {
-    bool filtered = h->seccomp_mode == 2 && (t->userns > 0 || t->namespaces > 0 || t->tmpfs > 0);
+    bool filtered = h->seccomp_mode == 2 &&
+                    (t->userns > 0 || t->namespaces > 0 || t->tmpfs > 0 || t->calls > 0);
     bool confined = h->apparmor && (t->userns || t->maps || t->tmpfs);
     bool covered = h->proc_masked && t->proc;
     /* Root's sandboxes need idmapped mounts, which a container's file system hardly ever has. */
@@ -98,14 +99,66 @@ static bool userns_works(const struct probe_tries *t)
     return !t->userns && !t->maps && t->namespaces != PROBE_NOT_TRIED && t->tmpfs <= 0;
 }
 
-static void not_tried(struct probe_report *r, const char *id, const char *title, bool required)
+static void not_tried(struct probe_report *r, const char *id, const char *title)
 {
-    probe_add(r, id, title, required, PROBE_MISSING, str_dup("not tried"),
+    probe_add(r, id, title, true, PROBE_MISSING, str_dup("not tried"),
               str_dup("needs user namespaces first"), NULL);
 }
 
+static void namespace_line(struct probe_report *r, const struct probe_host *h,
+                           const struct probe_tries *t)
+{
+    static const char id[] = "namespaces", title[] = "other namespaces";
+
+    if (!t->namespaces)
+        probe_add(r, id, title, true, PROBE_OK, str_dup("mnt pid ipc uts net cgroup"), NULL, NULL);
+    else if (t->namespaces == PROBE_NOT_TRIED)
+        not_tried(r, id, title);
+    else
+        probe_add(r, id, title, true, PROBE_MISSING,
+                  str_printf("%s: %s", t->ns_name, strerror(t->namespaces)),
+                  str_dup("no sandbox can start"),
+                  t->namespaces == ENOSPC
+                      ? str_printf("sudo sysctl -w user.max_%s_namespaces=15000", t->ns_name)
+                      : probe_container_fix(h, t));
+}
+
+static void calls_line(struct probe_report *r, const struct probe_host *h,
+                       const struct probe_tries *t)
+{
+    static const char id[] = "calls", title[] = "system calls";
+
+    if (!t->calls)
+        probe_add(r, id, title, true, PROBE_OK, str_dup("nothing needed is refused"), NULL, NULL);
+    else if (t->calls == PROBE_NOT_TRIED)
+        not_tried(r, id, title);
+    else
+        probe_add(r, id, title, true, PROBE_MISSING,
+                  str_printf("%s is refused%s", t->call_name,
+                             h->seccomp_mode == 2 ? " by a seccomp filter around petri" : ""),
+                  str_dup("no sandbox can start"), probe_container_fix(h, t));
+}
+
+static void proc_line(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t)
+{
+    static const char id[] = "proc", title[] = "a /proc of its own";
+
+    if (!t->proc)
+        probe_add(r, id, title, true, PROBE_OK, str_dup("works"), NULL, NULL);
+    else if (t->proc == PROBE_NOT_TRIED)
+        not_tried(r, id, title);
+    else
+        probe_add(r, id, title, true, PROBE_MISSING,
+                  h->proc_masked ? str_dup("refused: parts of /proc are covered here")
+                                 : str_printf("refused: %s", strerror(t->proc)),
+                  str_dup("no sandbox can start"),
+                  h->container ? probe_container_fix(h, t)
+                               : str_dup("unmount what covers parts of /proc, or start petri outside "
+                                         "of what did it"));
+}
+
 void probe_namespaces(struct probe_report *r, const struct probe_host *h,
-                            const struct probe_tries *t)
+                      const struct probe_tries *t)
 {
     char *fix = NULL;
 
@@ -116,30 +169,9 @@ void probe_namespaces(struct probe_report *r, const struct probe_host *h,
         probe_add(r, "userns", "user namespaces", true, PROBE_MISSING, value,
                   str_dup("no sandbox can start"), fix);
     }
-    if (t->namespaces > 0)
-        probe_add(r, "namespaces", "other namespaces", true, PROBE_MISSING,
-                  str_printf("%s: %s", t->ns_name, strerror(t->namespaces)),
-                  str_dup("no sandbox can start"),
-                  t->namespaces == ENOSPC
-                      ? str_printf("sudo sysctl -w user.max_%s_namespaces=15000", t->ns_name)
-                      : probe_container_fix(h, t));
-    else if (!t->namespaces)
-        probe_add(r, "namespaces", "other namespaces", true, PROBE_OK,
-                  str_dup("mnt pid ipc uts net cgroup"), NULL, NULL);
-    else
-        not_tried(r, "namespaces", "other namespaces", true);
-    if (!t->proc)
-        probe_add(r, "proc", "a /proc of its own", true, PROBE_OK, str_dup("works"), NULL, NULL);
-    else if (t->proc > 0)
-        probe_add(r, "proc", "a /proc of its own", true, PROBE_MISSING,
-                  h->proc_masked ? str_dup("refused: parts of /proc are covered here")
-                                 : str_printf("refused: %s", strerror(t->proc)),
-                  str_dup("no sandbox can start"),
-                  h->container ? probe_container_fix(h, t)
-                               : str_dup("unmount what covers parts of /proc, or start petri outside "
-                                         "of what did it"));
-    else
-        not_tried(r, "proc", "a /proc of its own", true);
+    namespace_line(r, h, t);
+    calls_line(r, h, t);
+    proc_line(r, h, t);
     if (!t->seccomp)
         probe_add(r, "seccomp", "seccomp filters", true, PROBE_OK, str_dup("work"), NULL, NULL);
     else

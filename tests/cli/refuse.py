@@ -9,9 +9,11 @@ import struct
 import sys
 
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
-NUMBERS = {"x86_64": {"unshare": 272, "seccomp": 317, "write": 1, "prctl": 157},
-           "aarch64": {"unshare": 97, "seccomp": 277, "write": 64, "prctl": 167}}[os.uname().machine]
-NUMBERS.update(landlock=444, mount_setattr=442, fsconfig=431)
+NUMBERS = {"x86_64": {"unshare": 272, "seccomp": 317, "write": 1, "sethostname": 170, "setns": 308,
+                      "umount2": 166, "pivot_root": 155},
+           "aarch64": {"unshare": 97, "seccomp": 277, "write": 64, "sethostname": 161, "setns": 268,
+                       "umount2": 39, "pivot_root": 41}}[os.uname().machine]
+NUMBERS.update(landlock=444, mount_setattr=442, fsconfig=431, open_tree=428)
 
 
 def stmt(code, k, jt=0, jf=0):

@@ -19,7 +19,7 @@ import pytest
 import helpers
 from helpers import BIN
 
-REQUIRED = {"parts", "userns", "namespaces", "proc", "seccomp", "overlay"}
+REQUIRED = {"parts", "userns", "namespaces", "calls", "proc", "seccomp", "overlay"}
 IDS = REQUIRED | {"kernel", "container", "store", "project", "subuid", "cgroup", "linger", "memory",
                   "disk", "landlock", "kvm", "runtimes"}
 REFUSE = os.path.join(helpers.HERE, "refuse.py")
@@ -161,7 +161,7 @@ def test_leaves_nothing(petri):
 def test_max_user_namespaces(doctor, left, status):
     d = doctor(*world(f"echo {left} >/proc/sys/user/max_user_namespaces"))
     if left:
-        assert d.expect("userns", "ok").rc == 0
+        d.expect("userns", "ok")
     else:
         d.expect("userns", status, "max_user_namespaces=0", "sysctl -w user.max_user_namespaces=")
         assert d.rc == 1
@@ -219,11 +219,11 @@ def test_apparmor_profile_that_is_there(doctor):
                                        ("podman", "podman run --security-opt seccomp=unconfined"),
                                        ("lxc", "security.nesting true")])
 def test_seccomp_of_a_container(doctor, kind, word):
-    d = doctor(*refuse("unshare"), env={"container": kind})
+    d = doctor(*world(":"), *USER, *refuse("unshare"), env={"container": kind})
     d.expect("userns", "missing", "seccomp", word)
     d.expect("container", "limited", kind, word)
     assert d.rc == 1
-    d = doctor(*refuse("nothing"), env={"container": kind})
+    d = doctor(*world(":"), *USER, *refuse("nothing"), env={"container": kind})
     d.expect("userns", "ok").expect("container", "ok", kind)
     assert d.rc == 0
 
@@ -272,19 +272,32 @@ def test_namespace_switched_off(doctor, name):
 @pytest.mark.parametrize("kind,word", [("docker", "--security-opt systempaths=unconfined"),
                                        ("podman", "--security-opt unmask=ALL")])
 def test_covered_proc(doctor, kind, word):
-    d = doctor(*world("mount -t tmpfs -o ro t /proc/sys"), env={"container": kind})
+    d = doctor(*world("mount -t tmpfs -o ro t /proc/sys"), *USER, env={"container": kind})
     d.expect("proc", "missing", "covered", word).expect("container", "limited", kind, word)
     assert d.rc == 1
-    doctor(*world(":"), env={"container": kind}).expect("proc", "ok").expect("container", "ok")
+    d = doctor(*world(":"), *USER, env={"container": kind})
+    d.expect("proc", "ok").expect("container", "ok")
+    assert d.rc == 0
 
 
 def test_all_options_at_once(doctor):
     """One restart of the container must do, although only the first wall was met."""
-    d = doctor(*world("mount -t tmpfs -o ro t /proc/sys"), *refuse("unshare"),
+    d = doctor(*world("mount -t tmpfs -o ro t /proc/sys"), *USER, *refuse("unshare"),
                env={"container": "docker"})
     assert d["container"]["fix"] == ("docker run --security-opt seccomp=unconfined "
                                      "--security-opt systempaths=unconfined ...")
     assert d["userns"]["fix"] == d["container"]["fix"]
+
+
+@pytest.mark.parametrize("call", ["sethostname", "setns", "umount2", "pivot_root", "open_tree",
+                                  "mount_setattr"])
+def test_filtered_call(doctor, call):
+    """Podman's filter, for one, allows namespaces and stops sethostname."""
+    d = doctor(*refuse(call), env={"container": "podman"})
+    d.expect("userns", "ok").expect("calls", "missing", f"{call} is refused by a seccomp filter",
+                                    "podman run")
+    assert "seccomp=unconfined" in d["calls"]["fix"] and d.rc == 1
+    doctor(*refuse("nothing"), env={"container": "podman"}).expect("calls", "ok")
 
 
 def test_no_seccomp(doctor):
@@ -309,12 +322,12 @@ def test_store_on_overlay(doctor, petri):
         os.makedirs(os.path.join(top, name))
     script = (f"cd {top}; mount -t overlay -o lowerdir=l,upperdir=u,workdir=w,userxattr o o; "
               f"cd {petri.project}")
-    d = doctor(*world(script), env={"PETRI_HOME": top + "/o/store"})
-    d.expect("store", "limited", "on overlay", "docker run -v" if MARKED else "PETRI_HOME=")
+    d = doctor(*world(script), *USER, env={"PETRI_HOME": top + "/o/store"})
+    d.expect("store", "limited", "on overlay", "docker run" if MARKED else "PETRI_HOME=")
     assert d.rc == 0
-    d = doctor(*world(script), env={"PETRI_HOME": top + "/o/store", "container": "docker"})
-    d.expect("store", "limited", "on overlay", f"docker run -v petri:{top}/o/store")
-    doctor(*world(script), env={"PETRI_HOME": top + "/store"}).expect("store", "ok")
+    d = doctor(*world(script), *USER, env={"PETRI_HOME": top + "/o/store", "container": "docker"})
+    d.expect("store", "limited", "on overlay", f"docker run --tmpfs {top}/o/store:mode=1777")
+    doctor(*world(script), *USER, env={"PETRI_HOME": top + "/store"}).expect("store", "ok")
 
 
 def test_store_that_can_not_be(doctor, petri):
@@ -359,10 +372,10 @@ def test_project_that_can_not_be_a_layer(doctor, petri):
         os.makedirs(os.path.join(top, name))
     script = (f"cd {top}; mount -t overlay -o lowerdir=l,upperdir=u1,workdir=w1,userxattr o o1; "
               "mount -t overlay -o lowerdir=o1,upperdir=u2,workdir=w2,userxattr o o2; ")
-    d = doctor(*world(script + f"cd {top}/o2"))
+    d = doctor(*world(script + f"cd {top}/o2"), *USER)
     d.expect("project", "limited", "on overlay", "--workspace-mode copy")
     assert d.rc == 0
-    doctor(*world(script + f"cd {top}/o1")).expect("project", "ok", "on overlay")
+    doctor(*world(script + f"cd {top}/o1"), *USER).expect("project", "ok", "on overlay")
 
 
 # --- ids -------------------------------------------------------------------------------------
@@ -437,14 +450,20 @@ def test_ordinary_user_works(petri):
 @pytest.mark.root
 def test_idmap(doctor):
     doctor().expect("idmap", "ok")
-    doctor(*refuse("mount_setattr")).expect("idmap", "limited", "/usr")
+    d = doctor(*refuse("mount_setattr"))
+    d.expect("idmap", "missing", "/usr", "-u 1000:1000" if MARKED else "ordinary user")
+    assert d.rc == 1
 
 
 @pytest.mark.root
-def test_unprivileged_root(doctor):
-    """Root without CAP_SYS_ADMIN, as in a container, works like an ordinary user."""
-    d = doctor("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+def test_root_of_a_container(doctor):
+    """Root without the rights of root, as in a container: petri must be another user there."""
+    d = doctor("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin",
+               env={"container": "docker"})
     d.expect("userns", "ok").expect("overlay", "ok").expect("proc", "ok")
+    d.expect("idmap", "missing", "/usr", "docker run -u 1000:1000")
+    d.expect("container", "limited", "docker", "docker run -u 1000:1000")
+    assert d.rc == 1
 
 
 # --- limits, linger, room --------------------------------------------------------------------
@@ -455,7 +474,7 @@ def test_cgroups(doctor):
 
 
 def test_no_cgroups(doctor):
-    d = doctor(*world("mount -t tmpfs t /sys/fs/cgroup"))
+    d = doctor(*world("mount -t tmpfs t /sys/fs/cgroup"), *USER)
     d.expect("cgroup", "limited", "pids (rlimit)")
     assert d["cgroup"]["fix"] and "memory" in d["cgroup"]["means"]
     assert d.rc == 0
@@ -514,8 +533,8 @@ def test_kvm(doctor, petri):
     if os.path.exists("/dev/kvm"):
         d = doctor(*world("mount --bind /dev/null /dev/kvm"))
         d.expect("kvm", "limited", "makes no machine")
-    d = doctor(*world("mount -t tmpfs t /dev"))
-    d.expect("kvm", "limited", "no /dev/kvm", "modprobe kvm")
+    d = doctor(*world("mount -t tmpfs t /dev"), *USER)
+    d.expect("kvm", "limited", "no /dev/kvm", "--device /dev/kvm" if MARKED else "modprobe kvm")
     assert d.rc == 0
 
 
