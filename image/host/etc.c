@@ -35,42 +35,45 @@ static char *cache_key(const char *root, const struct host_user *u)
                       u->home ? u->home : "", u->shell ? u->shell : "", u->root_construction);
 }
 
-/* Numbers of the generations in the cache directory, ascending; n at most max. */
-static size_t generations(int dir_fd, uint64_t *v, size_t max, struct strv *ret_stale)
+/* Numbers of the generations in the cache directory, ascending, the oldest 256 if there are more;
+ * returns how many. */
+static size_t generations(int dir_fd, uint64_t v[256], uint64_t *ret_newest, struct strv *ret_stale)
 {
     int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *de;
     size_t n = 0;
 
+    *ret_newest = 0;
     if (!d) {
         close_p(&fd);
         return 0;
     }
-    while ((de = readdir(d)) && n < max) {
+    while ((de = readdir(d))) {
         unsigned long long g;
         char end;
         if (str_starts(de->d_name, "tmp-"))
             strv_add(ret_stale, de->d_name);
-        else if (sscanf(de->d_name, "gen-%llu%c", &g, &end) == 1 && g) {
-            size_t k = n++;
-            for (; k > 0 && v[k - 1] > g; k--)
-                v[k] = v[k - 1];
-            v[k] = g;
-        }
+        if (sscanf(de->d_name, "gen-%llu%c", &g, &end) != 1 || !g)
+            continue;
+        if (g > *ret_newest)
+            *ret_newest = g;
+        if (n == 256 && v[n - 1] < g)
+            continue;
+        size_t k = n < 256 ? n++ : n - 1;
+        for (; k > 0 && v[k - 1] > g; k--)
+            v[k] = v[k - 1];
+        v[k] = g;
     }
     closedir(d);
     return n;
 }
 
-/* Under the lock: removes what killed builders left, and generations that were replaced long ago
- * and that nobody holds. What can't be removed waits for the next time. */
-static void sweep(int dir_fd, uint64_t current)
+void etc_sweep(int dir_fd, uint64_t current, time_t now)
 {
     AUTOSTRV struct strv stale = { 0 };
-    uint64_t gens[1024];
-    size_t n = generations(dir_fd, gens, ARRAY_LEN(gens), &stale);
-    time_t now = time(NULL);
+    uint64_t gens[256], newest;
+    size_t n = generations(dir_fd, gens, &newest, &stale);
 
     for (size_t i = 0; i < stale.n; i++)
         (void)fs_remove_tree(dir_fd, stale.v[i], NULL);
@@ -94,7 +97,7 @@ static int build(int dir_fd, int etc_fd, const struct host_user *u, struct etc_m
 {
     CLEANUP(etc_list_free_p) struct etc_list l = { 0 };
     AUTOSTRV struct strv stale = { 0 };
-    uint64_t gens[1024];
+    uint64_t gens[256], newest;
     char tmp[40], name[40];
     int rc;
 
@@ -108,8 +111,8 @@ static int build(int dir_fd, int etc_fd, const struct host_user *u, struct etc_m
     if (m->gen && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
         return etc_manifest_write(dir_fd, m, &l, e);
 
-    size_t n = generations(dir_fd, gens, ARRAY_LEN(gens), &stale);
-    m->gen = n ? gens[n - 1] + 1 : 1;
+    (void)generations(dir_fd, gens, &newest, &stale);
+    m->gen = newest + 1;
     m->read_from = m->scan_from;
     snprintf(tmp, sizeof tmp, "tmp-%llu", (unsigned long long)m->gen);
     snprintf(name, sizeof name, "gen-%llu", (unsigned long long)m->gen);
@@ -131,7 +134,7 @@ static int build(int dir_fd, int etc_fd, const struct host_user *u, struct etc_m
     m->scan_to = m->read_to = now_ns();
     if ((rc = etc_manifest_write(dir_fd, m, &l, e)) < 0)
         return rc;
-    sweep(dir_fd, m->gen);
+    etc_sweep(dir_fd, m->gen, time(NULL));
     return 0;
 }
 

@@ -104,3 +104,7 @@ uint64_t etc_manifest_equal(int dir_fd, const char *key, const char *boot_id,
                             const struct etc_list *l, struct etc_manifest *m);
 int etc_manifest_write(int dir_fd, const struct etc_manifest *m, const struct etc_list *l,
                        struct err **e);
+
+/* etc.c: under the lock, removes what killed builders left, and generations that were replaced long
+ * before `now` and that nobody holds. What can't be removed waits for the next time. */
+void etc_sweep(int dir_fd, uint64_t current, time_t now);

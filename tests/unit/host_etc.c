@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "image/host/etc.h"
+#include "image/host/etc_priv.h"
 #include "tests/unit/check.h"
 
 static char base[] = "/tmp/petri-host-etc-XXXXXX";
@@ -352,6 +352,33 @@ static void damage(void)
     OK(has(c, "passwd") && has(c, "profile.d/good.sh"));
 }
 
+/* Replaced generations go after a day, unless somebody holds them. */
+static void sweeping(void)
+{
+    settle();
+    AUTOFREE char *a = copy(&me), *dir = str_dup(a), *b = NULL, *c = NULL;
+    int hold = -1;
+
+    *strrchr(dir, '/') = '\0';
+    put("etc/profile.d/one.sh", 0644, "x\n");
+    settle();
+    b = copy(&me);
+    put("etc/profile.d/two.sh", 0644, "x\n");
+    settle();
+    c = copy(&me);
+    OK(strcmp(a, b) != 0 && strcmp(b, c) != 0 && has(a, "passwd") && has(b, "passwd"));
+    AUTOCLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    uint64_t current = strtoull(strrchr(c, '-') + 1, NULL, 10);
+    OK(host_etc_hold(a, &hold, NULL) == 0);
+    etc_sweep(fd, current, time(NULL) + 7200);
+    OK(has(a, "passwd") && has(b, "passwd"));
+    etc_sweep(fd, current, time(NULL) + 2 * 86400);
+    OK(has(a, "passwd") && !fs_exists(b) && has(c, "passwd"));
+    close_p(&hold);
+    etc_sweep(fd, current, time(NULL) + 2 * 86400);
+    OK(!fs_exists(a) && has(c, "passwd"));
+}
+
 static void parallel(void)
 {
     enum { N = 6 };
@@ -411,6 +438,7 @@ int main(void)
     generations();
     damage();
     settle();
+    sweeping();
     parallel();
     fs_remove_tree(AT_FDCWD, base, NULL);
     return check_done();
