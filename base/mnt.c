@@ -13,8 +13,8 @@ int mnt_clone(int dirfd, const char *src, unsigned flags, int userns, int *ret_f
 {
     unsigned rec = flags & MNT_TOP ? 0 : AT_RECURSIVE;
     struct mount_attr attr = {
-        .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (flags & MNT_RO ? MOUNT_ATTR_RDONLY : 0) |
-                    (flags & MNT_NOEXEC ? MOUNT_ATTR_NOEXEC : 0) |
+        .attr_set = MOUNT_ATTR_NODEV | (flags & MNT_SUID ? 0 : MOUNT_ATTR_NOSUID) |
+                    (flags & MNT_RO ? MOUNT_ATTR_RDONLY : 0) |
                     (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
         .propagation = MS_PRIVATE,
         .userns_fd = userns >= 0 ? (uint64_t)userns : 0,

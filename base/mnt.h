@@ -10,7 +10,7 @@
 enum {
     MNT_RO = 1,
     MNT_TOP = 2,    /* not what is mounted below it */
-    MNT_NOEXEC = 4,
+    MNT_SUID = 4, /* without nosuid */
 };
 
 /* A detached copy of the mount at `src` (a directory or file), nosuid and nodev, and with the ids of

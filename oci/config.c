@@ -23,7 +23,8 @@ static const char *const readonly[] = { "/proc/sys", "/proc/irq" };
 unsigned weakened(void)
 {
     static const char *const words[] = { "seccomp", "nnp", "caps", "masks", "net",  "env",  "hide",
-                                         "limits",  "etc", "timeout", "pid1", "dev", "root", "kill" };
+                                         "limits",  "etc", "timeout", "userns", "cgroupfs", "nosuid",
+                                         "output",  "tmp" };
     const char *s = getenv("PETRI_WEAKEN");
     unsigned bits = 0;
     for (size_t i = 0; s && i < ARRAY_LEN(words); i++) {
@@ -55,7 +56,7 @@ static void add_mount(struct jsonw *w, const char *dst, const char *type, const 
 }
 
 /* The mounts that must be made inside the new namespaces; all others are in the root already. */
-static void add_mounts(struct jsonw *w)
+static void add_mounts(struct jsonw *w, unsigned weak)
 {
     jw_arr(w, "mounts");
     add_mount(w, "/proc", "proc", "nosuid,noexec,nodev");
@@ -64,6 +65,8 @@ static void add_mounts(struct jsonw *w)
     add_mount(w, "/dev/shm", "tmpfs", "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
     add_mount(w, "/dev/mqueue", "mqueue", "nosuid,noexec,nodev");
     add_mount(w, "/sys", "sysfs", "nosuid,noexec,nodev,ro");
+    if (weak & WEAK_CGROUPFS)
+        add_mount(w, "/sys/fs/cgroup", "cgroup", "nosuid,noexec,nodev");
     jw_end_arr(w);
 }
 
@@ -145,11 +148,15 @@ static void add_namespace(struct jsonw *w, const char *type, const char *path)
 static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
 {
     jw_obj(w, "linux");
-    add_idmap(w, "uidMappings", &b->uids);
-    add_idmap(w, "gidMappings", &b->gids);
+    if (b->userns) {
+        add_idmap(w, "uidMappings", &b->uids);
+        add_idmap(w, "gidMappings", &b->gids);
+    }
     jw_arr(w, "namespaces");
-    add_namespace(w, "user", b->userns);
-    add_namespace(w, "network", b->netns);
+    if (b->userns)
+        add_namespace(w, "user", b->userns);
+    if (!(weak & WEAK_NET))
+        add_namespace(w, "network", b->netns);
     add_namespace(w, "mount", NULL);
     add_namespace(w, "pid", NULL);
     add_namespace(w, "ipc", NULL);
@@ -157,7 +164,7 @@ static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
     add_namespace(w, "cgroup", NULL);
     jw_end_arr(w);
     jw_arr(w, "maskedPaths");
-    for (size_t i = 0; i < ARRAY_LEN(masked) && !(weak & WEAK_MASKS); i++)
+    for (size_t i = 0; i < ARRAY_LEN(masked) && !(weak & (WEAK_MASKS | WEAK_CGROUPFS)); i++)
         jw_str(w, NULL, masked[i]);
     jw_end_arr(w);
     jw_arr(w, "readonlyPaths");
@@ -176,10 +183,10 @@ char *config_json(const struct plan *p, const struct bundle *b)
     jw_str(&w, "ociVersion", "1.0.2");
     jw_obj(&w, "root");
     jw_str(&w, "path", b->rootfs);
-    jw_bool(&w, "readonly", !p->root_writable && !(weak & WEAK_ROOT));
+    jw_bool(&w, "readonly", !p->root_writable);
     jw_end_obj(&w);
     jw_str(&w, "hostname", p->name ? p->name : "petri");
-    add_mounts(&w);
+    add_mounts(&w, weak);
     add_process(&w, p, b, weak);
     add_linux(&w, b, weak);
     jw_obj(&w, "annotations");

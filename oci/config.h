@@ -15,7 +15,7 @@ struct idmap {
 struct bundle {
     const char *rootfs;  /* directory with everything mounted in it */
     const char *init;    /* path of petri-init inside */
-    const char *userns, *netns; /* paths of namespaces to join */
+    const char *userns, *netns; /* paths of namespaces to join; NULL only in a weakened test build */
     struct idmap uids, gids;
     uint64_t nproc; /* RLIMIT_NPROC where no cgroup counts processes, else 0 */
 };
@@ -32,10 +32,11 @@ enum {
     WEAK_LIMITS = 128,
     WEAK_ETC = 256,
     WEAK_TIMEOUT = 512,
-    WEAK_PID1 = 1024,
-    WEAK_DEV = 2048,
-    WEAK_ROOT = 4096,
-    WEAK_KILL = 8192,
+    WEAK_USERNS = 1024,
+    WEAK_CGROUPFS = 2048,
+    WEAK_NOSUID = 4096,
+    WEAK_OUTPUT = 8192,
+    WEAK_TMP = 16384,
 };
 unsigned weakened(void);
 

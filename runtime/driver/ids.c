@@ -121,6 +121,8 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
     int rc = root_range(&base, e);
     if (rc < 0)
         return rc;
+    if (weakened() & WEAK_USERNS)
+        base = 0;
     line(&ids->uids, 0, base, RANGE);
     line(&ids->gids, 0, base, RANGE);
     ids->swap = p->uid != p->owner_uid || p->gid != p->owner_gid;

@@ -83,20 +83,23 @@ static int enter_own_namespace(struct self *s, pid_t parent, struct err **e)
 static int arrange_fds(struct self *s, int userns, int netns, struct err **e)
 {
     const int from[] = { s->l->control, userns, netns, s->report };
-    int high[ARRAY_LEN(from)];
-    AUTOCLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int high[ARRAY_LEN(from)], idle[2];
 
     for (size_t i = 0; i < ARRAY_LEN(from); i++)
         high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
-    for (int i = 0; i < 3; i++)
-        if (dup2(null, i) < 0)
+    /* libcrun chowns its stdio to the sandbox's user: /dev/null there would be the host's own */
+    if (pipe2(idle, O_CLOEXEC) < 0)
+        return err_sys(e, "pipe");
+    for (int i = 0; i < 3; i++) {
+        int fd = fcntl(idle[i > 0], F_DUPFD_CLOEXEC, 64);
+        if (fd < 0 || dup2(fd, i) < 0)
             return err_sys(e, "stdio of the launcher");
+    }
     for (size_t i = 0; i < ARRAY_LEN(from); i++)
         if (dup3(high[i], FD_INIT + (int)i, i ? O_CLOEXEC : 0) < 0)
             return err_sys(e, "descriptors of the launcher");
     if (close_range(FD_FIRST_FREE, ~0U, 0) < 0)
         return err_sys(e, "close_range");
-    null = -EBADF;
     s->report = FD_REPORT;
     return 0;
 }
@@ -108,8 +111,8 @@ static int run_container(struct self *s, struct err **e)
     struct bundle b = {
         .rootfs = root,
         .init = ROOTFS_INIT,
-        .userns = "/proc/self/fd/4",
-        .netns = "/proc/self/fd/5",
+        .userns = weakened() & WEAK_USERNS ? NULL : "/proc/self/fd/4",
+        .netns = weakened() & WEAK_USERNS ? NULL : "/proc/self/fd/5",
         .uids = l->ids->uids,
         .gids = l->ids->gids,
         .nproc = l->nproc,

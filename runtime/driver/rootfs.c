@@ -37,14 +37,29 @@ static void as_self(const struct rootfs *r)
 }
 
 /* A mount point at `dst` of the kind that `fd` is, made as the sandbox's root. */
-static int place_for(const struct rootfs *r, int root, int fd, const char *dst, int *ret, struct err **e)
+static int make_place(int root, int fd, const char *dst, int *ret, struct err **e)
 {
     struct stat st;
-    int rc;
     if (fstat(fd, &st) < 0)
         return err_sys(e, "stat '%s'", dst);
+    return S_ISDIR(st.st_mode) ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
+}
+
+static int place_for(const struct rootfs *r, int root, int fd, const char *dst, int *ret, struct err **e)
+{
+    int rc;
     as_sandbox_root(r);
-    rc = S_ISDIR(st.st_mode) ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
+    rc = make_place(root, fd, dst, ret, e);
+    as_self(r);
+    return rc;
+}
+
+static int place_as_user(const struct rootfs *r, int root, int fd, const char *dst, int *ret, struct err **e)
+{
+    int rc;
+    if (r->ids->mode == IDS_ROOT)
+        mnt_act_as(r->ids->user_uid, r->ids->user_gid);
+    rc = make_place(root, fd, dst, ret, e);
     as_self(r);
     return rc;
 }
@@ -52,7 +67,10 @@ static int place_for(const struct rootfs *r, int root, int fd, const char *dst, 
 static int attach_clone(const struct rootfs *r, int root, int fd, const char *dst, struct err **e)
 {
     AUTOCLOSE int place = -1;
-    int rc = place_for(r, root, fd, dst, &place, e);
+    int rc = place_for(r, root, fd, dst, &place, NULL);
+    /* below the workspace only its user may make a place */
+    if (rc < 0)
+        rc = place_as_user(r, root, fd, dst, &place, e);
     return rc < 0 ? rc : mnt_attach(fd, place, dst, e);
 }
 
@@ -202,6 +220,10 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
     case MOUNT_LINK:
         return add_link(r, root, m, e);
     case MOUNT_TMPFS:
+        if (weakened() & WEAK_TMP && str_ends(m->dst, "/tmp")) {
+            struct plan_mount host = { .kind = MOUNT_BIND, .src = m->dst, .dst = m->dst };
+            return add_bind(r, root, &host, e);
+        }
         return add_writable(r, root, m->dst, i, e);
     case MOUNT_EMPTY:
         return add_empty(r, root, m->dst, e);
@@ -218,7 +240,8 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
 static int show_at(const struct rootfs *r, int root, int view, const char *dst, struct err **e)
 {
     AUTOCLOSE int fd = -1;
-    int rc = mnt_clone(view, "", r->plan->read_only ? MNT_RO : 0, -1, &fd, e);
+    unsigned flags = (r->plan->read_only ? MNT_RO : 0) | (weakened() & WEAK_NOSUID ? MNT_SUID : 0);
+    int rc = mnt_clone(view, "", flags, -1, &fd, e);
     if (rc < 0 || (rc = attach_clone(r, root, fd, dst, e)) < 0)
         return rc;
     for (size_t i = 0; r->plan->mode == WORKSPACE_BIND && i < r->plan->hide.n; i++) {
@@ -241,6 +264,7 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         .hide = index == 0 ? &p->hide : NULL,
         .userns = r->project_userns,
         .rootless = r->ids->mode != IDS_ROOT,
+        .suid = weakened() & WEAK_NOSUID,
         .uid = r->ids->user_uid,
         .gid = r->ids->user_gid,
     };
@@ -254,6 +278,26 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         return 0;
     AUTOFREE char *dst = str_printf("/workspace%s", src + strlen(p->project));
     return strcmp(dst, src) == 0 ? 0 : show_at(r, root, view, dst, e);
+}
+
+/* -v: below the project it must show at both of the project's places. */
+static int add_volume(const struct rootfs *r, int root, const struct plan_mount *m, struct err **e)
+{
+    const char *project = r->plan->project;
+    struct plan_mount twin = *m;
+    AUTOFREE char *other = NULL;
+    int rc = add_bind(r, root, m, e);
+
+    if (rc < 0 || !project)
+        return rc;
+    if (path_below(m->dst, "/workspace"))
+        other = str_printf("%s%s", project, m->dst + strlen("/workspace"));
+    else if (path_below(m->dst, project))
+        other = str_printf("/workspace%s", m->dst + strlen(project));
+    if (!other || strcmp(other, m->dst) == 0)
+        return 0;
+    twin.dst = other;
+    return add_bind(r, root, &twin, e);
 }
 
 /* The runtime looks at /sys/fs/cgroup and gives up where v1 and v2 are mixed; cover its v2 part. */
@@ -292,12 +336,15 @@ int rootfs_build(const struct rootfs *r, struct err **e)
             return rc;
     }
     for (size_t i = 0; i < r->plan->mounts.n; i++)
-        if ((rc = add_mount(r, root, i, e)) < 0)
+        if (!r->plan->mounts.v[i].user && (rc = add_mount(r, root, i, e)) < 0)
             return rc;
     if (r->plan->project && (rc = add_workspace(r, root, r->plan->project, 0, e)) < 0)
         return rc;
     for (size_t i = 0; i < r->plan->extra_lowers.n; i++)
         if ((rc = add_workspace(r, root, r->plan->extra_lowers.v[i], (unsigned)i + 1, e)) < 0)
+            return rc;
+    for (size_t i = 0; i < r->plan->mounts.n; i++)
+        if (r->plan->mounts.v[i].user && (rc = add_volume(r, root, &r->plan->mounts.v[i], e)) < 0)
             return rc;
     if ((rc = add_bind(r, root, &init, e)) < 0)
         return rc;

@@ -18,6 +18,7 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "messages are written in the mac
 
 #define WAIT_MS 5000
 #define MAX_INPUT (256 * 1024)
+#define STRANGE "the systemd user manager sent a strange message"
 enum { CALL = 1, RETURN = 2, ERROR = 3 };
 enum {
     F_PATH = 1,
@@ -223,7 +224,7 @@ static int understand(struct scope *s, struct err **e)
         uint64_t fields = get_u32(m + 12), body = get_u32(m + 4);
         uint64_t head = (16 + fields + 7) & ~(uint64_t)7;
         if (m[0] != 'l' || head + body > MAX_INPUT)
-            return err_new(e, ERR_FAILED, "the systemd user manager sent a strange message");
+            return err_new(e, ERR_FAILED, STRANGE);
         if (s->in.len < head + body)
             return 0;
         if ((m[1] == RETURN || m[1] == ERROR) && reply_serial(m, 16 + fields) == s->serial) {
@@ -313,8 +314,8 @@ int scope_wait(struct scope *s, struct err **e)
             continue;
         }
         str_addn(&s->in, buf, (size_t)n);
-        if (!s->answered && understand(s, e) < 0)
-            return -(int)ERR_FAILED;
+        if (!s->answered && (understand(s, e) < 0 || s->in.len > MAX_INPUT))
+            return s->in.len > MAX_INPUT ? err_new(e, ERR_FAILED, STRANGE) : -(int)ERR_FAILED;
         if (s->answered)
             str_reset(&s->in);
     }

@@ -45,11 +45,16 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
         s.kind = SCRATCH_LOOP;
     else if (s.size > most)
         s.size = most;
+    /* an empty file takes no page, but it does take memory */
+    if (s.kind == SCRATCH_TMPFS && s.inodes > s.size / 1024)
+        s.inodes = s.size / 1024;
     if (s.kind == SCRATCH_LOOP && access(mkfs, X_OK) < 0)
         return err_new(e, ERR_UNSUPPORTED, "--disk: more than half of --memory needs %s (Debian: apt-get install "
                                            "e2fsprogs); install it or raise --memory", mkfs);
     if (s.kind == SCRATCH_LOOP && s.size < 16 << 20)
         s.size = 16 << 20;
+    if (weakened() & WEAK_LIMITS)
+        s.size = s.inodes = 0;
     s.at = str_dup(at);
     s.dir = s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
     *ret = s;

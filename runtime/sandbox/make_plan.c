@@ -14,6 +14,7 @@
 #include "image/host/etc.h"
 #include "image/host/system.h"
 #include "image/host/tools.h"
+#include "oci/config.h"
 #include "runtime/sandbox/options.h"
 #include "runtime/sandbox/project.h"
 
@@ -162,7 +163,7 @@ static int take_project(const struct options *o, const struct paths *paths, cons
     p->owner_gid = geteuid() == 0 ? pr.st.st_gid : getgid();
     if (path_below(paths->data, p->project) && strcmp(paths->data, p->project) != 0)
         strv_add(&p->hide, paths->data + strlen(p->project) + 1);
-    for (size_t i = 0; i < pr.hide.n; i++)
+    for (size_t i = 0; i < pr.hide.n && !(weakened() & WEAK_HIDE); i++)
         strv_add(&p->hide, pr.hide.v[i]);
     for (size_t i = 0; i < pr.extra.n; i++)
         strv_add(&p->extra_lowers, pr.extra.v[i]);
@@ -255,6 +256,21 @@ static int take_volume(const char *v, const struct paths *paths, struct plan_mou
     return 0;
 }
 
+/* A new name below a read-only system directory needs a place to be mounted on: an overlay has it. */
+static void make_room(struct plan *p, const char *dst)
+{
+    for (size_t i = 0; i < p->mounts.n; i++) {
+        struct plan_mount *m = &p->mounts.v[i];
+        if (m->kind != MOUNT_BIND || !path_below(dst, m->dst) || strcmp(dst, m->dst) == 0)
+            continue;
+        AUTOFREE char *there = str_printf("%s%s", m->src, dst + strlen(m->dst));
+        if (!fs_exists(there)) {
+            m->overlay = true;
+            m->ro = false;
+        }
+    }
+}
+
 /* Trees that hold a socket of the host's: system directories come in as overlays, others not at all. */
 static int judge_sockets(struct plan *p, struct err **e)
 {
@@ -304,7 +320,7 @@ static int host_image(const struct paths *paths, struct plan *p, struct plan_hol
         return rc;
     if ((rc = host_system_mounts(p->home, p->uid == 0, &p->mounts, e)) < 0)
         return rc;
-    plan_mounts_add(&p->mounts, MOUNT_BIND, etc, "/etc", true);
+    plan_mounts_add(&p->mounts, MOUNT_BIND, weakened() & WEAK_ETC ? "/etc" : etc, "/etc", true);
     if (p->uid == 0) {
         /* user 0 may install: overlays over the system, so that writes go to the sandbox */
         p->root_writable = true;
@@ -324,6 +340,8 @@ static int host_image(const struct paths *paths, struct plan *p, struct plan_hol
         return rc;
     for (size_t i = first; i < p->mounts.n; i++)
         p->mounts.v[i].ro = true;
+    for (size_t i = 0; weakened() & WEAK_ENV && i < env.n; i++)
+        strv_add(&p->env, env.v[i]);
     return 0;
 }
 
@@ -455,6 +473,7 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     if (!host)
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
     for (size_t i = 0; i < volumes.n; i++) {
+        make_room(p, volumes.v[i].dst);
         plan_mounts_add(&p->mounts, MOUNT_BIND, volumes.v[i].src, volumes.v[i].dst, volumes.v[i].ro);
         p->mounts.v[p->mounts.n - 1].user = true;
     }

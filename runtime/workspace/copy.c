@@ -16,6 +16,29 @@ struct copy {
     struct str path; /* relative, of where we are */
 };
 
+/* One stretch of data; the kernel copies where it can, across file systems we do. */
+static int copy_range(int in, int out, off_t from, off_t to, struct copy *c, struct err **e)
+{
+    char buf[65536];
+    ssize_t n = 1;
+
+    while (from < to && n > 0) {
+        loff_t a = from, b = from;
+        n = copy_file_range(in, &a, out, &b, (size_t)(to - from), 0);
+        if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS)) {
+            size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
+            n = RETRY(pread(in, buf, want, from));
+            if (n > 0 && pwrite(out, buf, (size_t)n, from) != n)
+                n = -1;
+        }
+        if (n > 0)
+            from += n;
+    }
+    if (n < 0)
+        return err_sys(e, "copy '%s'", c->path.p);
+    return from < to ? err_new(e, ERR_FAILED, "'%s' shrank while it was copied", c->path.p) : 0;
+}
+
 static int copy_file(int sdir, int ddir, const char *name, const struct stat *st, struct copy *c,
                      struct err **e)
 {
@@ -35,13 +58,7 @@ static int copy_file(int sdir, int ddir, const char *name, const struct stat *st
             return err_sys(e, "size of '%s'", c->path.p);
         while (rc == 0 && (data = lseek(in, data, SEEK_DATA)) >= 0) {
             hole = lseek(in, data, SEEK_HOLE);
-            loff_t from = data, to = data;
-            while (rc == 0 && from < hole) {
-                ssize_t n = copy_file_range(in, &from, out, &to, (size_t)(hole - from), 0);
-                if (n <= 0)
-                    rc = n < 0 ? err_sys(e, "copy '%s'", c->path.p)
-                               : err_new(e, ERR_FAILED, "'%s' shrank while it was copied", c->path.p);
-            }
+            rc = copy_range(in, out, data, hole, c, e);
             data = hole;
         }
     }

@@ -68,7 +68,7 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
         "lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off%s", lowers, upper,
         work, w->rootless ? ",userxattr" : ",redirect_dir=nofollow,xino=off");
 
-    if (mount("overlay", at, "overlay", MS_NOSUID | MS_NODEV, opts) < 0)
+    if (mount("overlay", at, "overlay", MS_NODEV | (w->suid ? 0 : MS_NOSUID), opts) < 0)
         return err_sys(e, "mount an overlay over '%s' (see petri doctor)", w->src);
     /* a work directory that can't be written gives a read-only overlay without a word */
     if (statvfs(at, &vfs) < 0 || vfs.f_flag & ST_RDONLY)

@@ -16,6 +16,7 @@ struct workspace {
     const struct strv *hide; /* relative to src; may be NULL */
     int userns;        /* root: ids of the project's files, else -1 */
     bool rootless;
+    bool suid; /* without nosuid: only a weakened test build */
     uid_t uid; /* who a copy belongs to, in the launcher's ids */
     gid_t gid;
 };
