@@ -210,6 +210,8 @@ static void consume(struct str *s, size_t n)
 /* Works through what has arrived; sets answered. An answer that says no is the error. */
 static int understand(struct scope *s, struct err **e)
 {
+    if (s->in.len > 2 * MAX_INPUT)
+        return err_new(e, ERR_FAILED, STRANGE);
     if (!s->authorised) {
         char *eol = s->in.len ? strstr(s->in.p, "\r\n") : NULL;
         if (!eol)
@@ -314,8 +316,8 @@ int scope_wait(struct scope *s, struct err **e)
             continue;
         }
         str_addn(&s->in, buf, (size_t)n);
-        if (!s->answered && (understand(s, e) < 0 || s->in.len > MAX_INPUT))
-            return s->in.len > MAX_INPUT ? err_new(e, ERR_FAILED, STRANGE) : -(int)ERR_FAILED;
+        if (!s->answered && understand(s, e) < 0)
+            return -(int)ERR_FAILED;
         if (s->answered)
             str_reset(&s->in);
     }
