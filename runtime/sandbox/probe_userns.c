@@ -37,17 +37,24 @@ char *probe_container_fix(const struct probe_host *h, const struct probe_tries *
     return str_printf("%s run%s ...", str_eq(kind, "podman") ? "podman" : "docker", s.p);
 }
 
-/* Gives this very program the right, and nothing else on the machine. */
+/* Gives this very program the right, and nothing else on the machine. The package's profile names its
+ * own path; a petri elsewhere needs a second one. */
 static char *apparmor_fix(void)
 {
-    static const char load[] = "sudo apparmor_parser -r /etc/apparmor.d/petri";
-    AUTOFREE char *exe = fs_readlink(AT_FDCWD, "/proc/self/exe");
+    static const char dir[] = "/etc/apparmor.d/";
+    AUTOFREE char *exe = fs_readlink(AT_FDCWD, "/proc/self/exe"), *profile = NULL;
+    const char *name = "petri";
 
-    if (fs_exists("/etc/apparmor.d/petri"))
-        return str_dup(load);
-    return str_printf("printf 'abi <abi/4.0>,\\nprofile petri \"%s\" flags=(unconfined) {\\n  "
-                      "userns,\\n}\\n' | sudo tee /etc/apparmor.d/petri && %s",
-                      exe ? exe : "/usr/bin/petri", load);
+    if (!exe || strpbrk(exe, "'\"%\\"))
+        return str_dup("sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
+    if (fs_read(AT_FDCWD, "/etc/apparmor.d/petri", 64 << 10, &profile, NULL, NULL) >= 0) {
+        if (strstr(profile, exe))
+            return str_printf("sudo apparmor_parser -r %s%s", dir, name);
+        name = "petri-local";
+    }
+    return str_printf("printf 'abi <abi/4.0>,\\nprofile %s \"%s\" flags=(unconfined) {\\n  "
+                      "userns,\\n}\\n' | sudo tee %s%s && sudo apparmor_parser -r %s%s",
+                      name, exe, dir, name, dir, name);
 }
 
 /* Why user namespaces fail, from what is around; `fix` may stay NULL. */

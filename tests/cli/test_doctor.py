@@ -94,6 +94,16 @@ def test_empty_environment(petri):
     assert {c["id"] for c in json.loads(p.stdout)["checks"]} >= IDS
 
 
+def test_documented(doctor):
+    """Every check is in the page for users, where that is there."""
+    page = os.path.join(os.path.dirname(os.path.dirname(helpers.HERE)), "docs", "doctor.md")
+    with open(page) as f:
+        text = f.read().partition("## The checks")[2].partition("\n## ")[0]
+    named = {w for line in text.splitlines() if line.startswith("| `")
+             for w in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert set(doctor().checks) | {"idmap"} == named
+
+
 def test_for_people(petri):
     r = petri.run(sub="doctor")
     r.ok()
@@ -208,11 +218,17 @@ def test_apparmor_restriction(doctor, step):
     doctor(*on, *USER).expect("userns", "ok")
 
 
-def test_apparmor_profile_that_is_there(doctor):
+@pytest.mark.parametrize("path,want", [
+    (os.path.realpath(BIN), "sudo apparmor_parser -r /etc/apparmor.d/petri"),
+    ("/usr/bin/other-petri", "sudo apparmor_parser -r /etc/apparmor.d/petri-local")])
+def test_apparmor_profile_that_is_there(doctor, path, want):
+    """The package's profile only has to be loaded; one for another path does not help."""
     script = sysctls(apparmor_restrict_unprivileged_userns=1)[-1]
-    script += "mount -t tmpfs t /etc; mkdir /etc/apparmor.d; : >/etc/apparmor.d/petri"
+    script += ("mount -t tmpfs t /etc; mkdir /etc/apparmor.d; "
+               f"echo 'profile petri {path} flags=(unconfined) {{' >/etc/apparmor.d/petri")
     d = doctor(*world(script), *USER, *refuse("unshare"))
-    assert d["userns"]["fix"] == "sudo apparmor_parser -r /etc/apparmor.d/petri"
+    assert d["userns"]["fix"].endswith(want)
+    assert d["userns"]["fix"].startswith("sudo apparmor_parser" if "local" not in want else "printf")
 
 
 @pytest.mark.parametrize("kind,word", [("docker", "docker run --security-opt seccomp=unconfined"),
