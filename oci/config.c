@@ -185,7 +185,7 @@ char *config_json(const struct plan *p, const struct bundle *b)
     jw_str(&w, "path", b->rootfs);
     jw_bool(&w, "readonly", !p->root_writable);
     jw_end_obj(&w);
-    jw_str(&w, "hostname", p->name ? p->name : "petri");
+    jw_str(&w, "hostname", "petri"); /* as in the copied /etc/hosts */
     add_mounts(&w, weak);
     add_process(&w, p, b, weak);
     add_linux(&w, b, weak);

@@ -30,13 +30,20 @@ static void as_sandbox_root(const struct rootfs *r)
         mnt_act_as(r->ids->root_uid, r->ids->root_gid);
 }
 
+/* Below what belongs to the sandbox's user (the home, the workspace) only that user can make things. */
+static void as_user(const struct rootfs *r)
+{
+    if (r->ids->mode == IDS_ROOT)
+        mnt_act_as(r->ids->user_uid, r->ids->user_gid);
+}
+
 static void as_self(const struct rootfs *r)
 {
     if (r->ids->mode == IDS_ROOT)
         mnt_act_as(0, 0);
 }
 
-/* A mount point at `dst` of the kind that `fd` is, made as the sandbox's root. */
+/* A mount point at `dst` of the kind that `fd` is. */
 static int make_place(int root, int fd, const char *dst, int *ret, struct err **e)
 {
     struct stat st;
@@ -49,17 +56,11 @@ static int place_for(const struct rootfs *r, int root, int fd, const char *dst, 
 {
     int rc;
     as_sandbox_root(r);
-    rc = make_place(root, fd, dst, ret, e);
-    as_self(r);
-    return rc;
-}
-
-static int place_as_user(const struct rootfs *r, int root, int fd, const char *dst, int *ret, struct err **e)
-{
-    int rc;
-    if (r->ids->mode == IDS_ROOT)
-        mnt_act_as(r->ids->user_uid, r->ids->user_gid);
-    rc = make_place(root, fd, dst, ret, e);
+    rc = make_place(root, fd, dst, ret, NULL);
+    if (rc < 0) {
+        as_user(r);
+        rc = make_place(root, fd, dst, ret, e);
+    }
     as_self(r);
     return rc;
 }
@@ -67,10 +68,7 @@ static int place_as_user(const struct rootfs *r, int root, int fd, const char *d
 static int attach_clone(const struct rootfs *r, int root, int fd, const char *dst, struct err **e)
 {
     AUTOCLOSE int place = -1;
-    int rc = place_for(r, root, fd, dst, &place, NULL);
-    /* below the workspace only its user may make a place */
-    if (rc < 0)
-        rc = place_as_user(r, root, fd, dst, &place, e);
+    int rc = place_for(r, root, fd, dst, &place, e);
     return rc < 0 ? rc : mnt_attach(fd, place, dst, e);
 }
 
@@ -204,6 +202,10 @@ static int add_link(const struct rootfs *r, int root, const struct plan_mount *m
     int rc;
     as_sandbox_root(r);
     rc = symlinkat(m->src, root, name);
+    if (rc < 0 && errno == EACCES) {
+        as_user(r);
+        rc = symlinkat(m->src, root, name);
+    }
     as_self(r);
     return rc < 0 ? err_sys(e, "link '%s'", m->dst) : 0;
 }

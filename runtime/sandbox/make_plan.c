@@ -339,7 +339,9 @@ static int host_image(const struct paths *paths, struct plan *p, struct plan_hol
     if ((rc = host_tools(&in, &p->mounts, &p->env, e)) < 0)
         return rc;
     for (size_t i = first; i < p->mounts.n; i++)
-        p->mounts.v[i].ro = true;
+        p->mounts.v[i].ro = p->mounts.v[i].kind == MOUNT_BIND;
+    if ((rc = host_hide_submounts(&p->mounts, e)) < 0)
+        return rc;
     for (size_t i = 0; weakened() & WEAK_ENV && i < env.n; i++)
         strv_add(&p->env, env.v[i]);
     return 0;
