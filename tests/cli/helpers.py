@@ -281,12 +281,15 @@ def loops():
 
 
 def namespaces():
-    """Ids of every namespace some process is in."""
+    """Ids of the namespaces that our processes, or an orphan of petri's, are in (whose process it is
+    matters: others on this machine make namespaces too)."""
     found = set()
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        for kind in ("mnt", "net", "user", "pid", "ipc", "uts", "cgroup"):
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+    ours = set(descendants())
+    for pid, (ppid, _, name) in processes().items():
+        if pid in ours or ("petri" in name and ppid == 1):
+            for kind in ("mnt", "net", "user", "pid", "ipc", "uts", "cgroup"):
+                with contextlib.suppress(OSError):
+                    found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
     return found
 
 
