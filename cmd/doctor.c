@@ -35,47 +35,58 @@ static void wrapped(const char *text, int at)
     putchar('\n');
 }
 
+static void print_line(const struct probe_result *p, int title, bool colour)
+{
+    static const char *const colours[] = { "\033[32m", "\033[33m", "\033[31m" };
+    int at = 9 + title + 2;
+
+    printf("%s%-7s%s  %-*s  ", colour ? colours[p->status] : "", probe_status_name(p->status),
+           colour ? "\033[0m" : "", title, p->title);
+    wrapped(p->value, at);
+    if (p->status == PROBE_OK)
+        return;
+    if (p->means) {
+        printf("%*s", at, "");
+        wrapped(p->means, at);
+    }
+    /* Never wrapped: it is there to be copied. */
+    if (p->fix) {
+        AUTOSTR struct str safe = STR_INIT;
+        str_add_escaped(&safe, p->fix, strlen(p->fix));
+        printf("%*sfix: %s\n", at, "", safe.p);
+    }
+}
+
+/* What could not be tried is left out: first things first. */
 static void print_people(const struct probe_report *r)
 {
     bool colour = cmd_colour(stdout);
-    const char *off = colour ? "\033[0m" : "";
-    int title = 0, missing = 0, limited = 0;
+    int title = 0, missing = 0, limited = 0, untried = 0;
 
-    for (size_t i = 0; i < r->n; i++) {
-        int n = (int)strlen(r->v[i].title);
-        title = n > title ? n : title;
-    }
     for (size_t i = 0; i < r->n; i++) {
         const struct probe_result *p = &r->v[i];
-        static const char *const colours[] = { "\033[32m", "\033[33m", "\033[31m" };
-        int at = 9 + title + 2;
-
-        printf("%s%-7s%s  %-*s  ", colour ? colours[p->status] : "", probe_status_name(p->status),
-               off, title, p->title);
-        wrapped(p->value, at);
-        if (p->status == PROBE_OK)
-            continue;
-        missing += p->required && p->status == PROBE_MISSING;
-        limited += p->status == PROBE_LIMITED;
-        if (p->means) {
-            printf("%*s", at, "");
-            wrapped(p->means, at);
-        }
-        /* Never wrapped: it is there to be copied. */
-        if (p->fix) {
-            AUTOSTR struct str safe = STR_INIT;
-            str_add_escaped(&safe, p->fix, strlen(p->fix));
-            printf("%*sfix: %s\n", at, "", safe.p);
-        }
+        int n = (int)strlen(p->title);
+        title = n > title ? n : title;
+        untried += p->untried;
+        missing += !p->untried && p->required && p->status == PROBE_MISSING;
+        limited += !p->untried && p->status == PROBE_LIMITED;
     }
-    if (!r->ok)
-        printf("\nNo sandbox can start here: %d needed thing%s missing.\n", missing,
-               missing == 1 ? " is" : "s are");
-    else if (limited)
-        printf("\nSandboxes work here; %d thing%s limited.\n", limited,
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->v[i].untried)
+            print_line(&r->v[i], title, colour);
+    putchar('\n');
+    if (r->ok && limited)
+        printf("Sandboxes work here; %d thing%s limited.\n", limited,
                limited == 1 ? " is" : "s are");
+    else if (r->ok)
+        printf("Sandboxes work here.\n");
     else
-        printf("\nSandboxes work here.\n");
+        printf("No sandbox can start here: %d needed thing%s missing", missing,
+               missing == 1 ? " is" : "s are");
+    if (!r->ok && untried)
+        printf(", %d more could not be tried", untried);
+    if (!r->ok)
+        printf(".\n");
 }
 
 static void field(struct jsonw *w, const char *key, const char *text)
@@ -103,6 +114,7 @@ static void print_json(const struct probe_report *r)
         jw_str(&w, "title", p->title);
         jw_str(&w, "status", probe_status_name(p->status));
         jw_bool(&w, "required", p->required);
+        jw_bool(&w, "tried", !p->untried);
         field(&w, "value", p->value);
         field(&w, "means", p->means);
         field(&w, "fix", p->fix);

@@ -20,9 +20,18 @@ void probe_add(struct probe_report *r, const char *id, const char *title, bool r
     r->v = realloc(r->v, (r->n + 1) * sizeof *r->v);
     if (!r->v)
         abort();
-    r->v[r->n++] = (struct probe_result){ id, title, status, required, value, means, fix };
+    r->v[r->n++] = (struct probe_result){ id, title, status, required, false, value, means, fix };
     if (required && status == PROBE_MISSING)
         r->ok = false;
+}
+
+void probe_add_untried(struct probe_report *r, const char *id, const char *title, bool required,
+                       char *value)
+{
+    probe_add(r, id, title, required, required ? PROBE_MISSING : PROBE_LIMITED,
+              value ? value : str_dup("not tried"),
+              str_dup("could not be tried; needs user namespaces first"), NULL);
+    r->v[r->n - 1].untried = true;
 }
 
 void probe_report_free_p(struct probe_report *r)

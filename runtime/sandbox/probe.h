@@ -24,6 +24,7 @@ struct probe_result {
     const char *title; /* "user namespaces" */
     enum probe_status status;
     bool required; /* without it `petri run` can't work */
+    bool untried;  /* not found out: something before it is missing */
     char *value;   /* what was found: "work", "blocked by AppArmor" */
     char *means;   /* what follows from it; NULL: nothing to say */
     char *fix;     /* the command that changes it; NULL: none, or none needed */
@@ -104,6 +105,9 @@ char *probe_find_program(const char *name); /* on PATH, or in the usual sbin dir
 /* Adds one line to the table; takes ownership of value, means and fix. */
 void probe_add(struct probe_report *r, const char *id, const char *title, bool required,
                enum probe_status status, char *value, char *means, char *fix);
+/* One that could not be tried because user namespaces are missing. */
+void probe_add_untried(struct probe_report *r, const char *id, const char *title, bool required,
+                       char *value);
 void probe_namespaces(struct probe_report *r, const struct probe_host *h,
                       const struct probe_tries *t); /* and /proc, seccomp */
 /* `existing` is the nearest directory above the store that is there. */

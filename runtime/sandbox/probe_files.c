@@ -48,8 +48,7 @@ static void overlay_line(struct probe_report *r, const struct probe_host *h,
     if (!t->overlay)
         probe_add(r, id, title, true, PROBE_OK, str_dup("works"), NULL, NULL);
     else if (t->overlay == PROBE_NOT_TRIED)
-        probe_add(r, id, title, true, PROBE_MISSING, str_dup("not tried"),
-                  str_dup("needs user namespaces first"), NULL);
+        probe_add_untried(r, id, title, true, NULL);
     else if (t->overlay == ENODEV)
         probe_add(r, id, title, true, PROBE_MISSING, str_dup("is not in this kernel"),
                   str_dup("only petri run --workspace-mode copy or bind"),
@@ -82,8 +81,7 @@ static void store_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("petri has nowhere to keep its things"),
                   str_printf("export PETRI_HOME=/var/tmp/petri-%u", h->uid));
     } else if (t->store_upper == PROBE_NOT_TRIED) {
-        probe_add(r, id, title, false, PROBE_LIMITED, place(store, existing),
-                  str_dup("overlays on it could not be tried"), NULL);
+        probe_add_untried(r, id, title, false, place(store, existing));
     } else {
         probe_add(r, id, title, false, PROBE_LIMITED, place(store, existing),
                   str_dup("can't hold a sandbox's changes; runs keep them in memory, kept sandboxes "
@@ -102,8 +100,7 @@ static void project_line(struct probe_report *r, const struct probe_tries *t, co
     if (!t->project_lower)
         probe_add(r, id, title, false, PROBE_OK, place(project, project), NULL, NULL);
     else if (t->project_lower == PROBE_NOT_TRIED)
-        probe_add(r, id, title, false, PROBE_LIMITED, place(project, project),
-                  str_dup("an overlay over it could not be tried"), NULL);
+        probe_add_untried(r, id, title, false, place(project, project));
     else
         probe_add(r, id, title, false, PROBE_LIMITED, place(project, project),
                   str_printf("can't be seen through an overlay (%s)", strerror(t->project_lower)),
@@ -121,8 +118,7 @@ static void idmap_line(struct probe_report *r, const struct probe_host *h,
     if (!bad)
         probe_add(r, id, title, true, PROBE_OK, str_dup("work"), NULL, NULL);
     else if (t->idmap_usr == PROBE_NOT_TRIED)
-        probe_add(r, id, title, true, PROBE_MISSING, str_dup("not tried"),
-                  str_dup("needs user namespaces first"), NULL);
+        probe_add_untried(r, id, title, true, NULL);
     else
         probe_add(r, id, title, true, PROBE_MISSING,
                   str_printf("not of '%s' (%s): %s", usr ? "/usr" : project, type,

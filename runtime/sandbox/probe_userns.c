@@ -106,12 +106,6 @@ static bool userns_works(const struct probe_tries *t)
     return !t->userns && !t->maps && t->namespaces != PROBE_NOT_TRIED && t->tmpfs <= 0;
 }
 
-static void not_tried(struct probe_report *r, const char *id, const char *title)
-{
-    probe_add(r, id, title, true, PROBE_MISSING, str_dup("not tried"),
-              str_dup("needs user namespaces first"), NULL);
-}
-
 static void namespace_line(struct probe_report *r, const struct probe_host *h,
                            const struct probe_tries *t)
 {
@@ -120,7 +114,7 @@ static void namespace_line(struct probe_report *r, const struct probe_host *h,
     if (!t->namespaces)
         probe_add(r, id, title, true, PROBE_OK, str_dup("mnt pid ipc uts net cgroup"), NULL, NULL);
     else if (t->namespaces == PROBE_NOT_TRIED)
-        not_tried(r, id, title);
+        probe_add_untried(r, id, title, true, NULL);
     else
         probe_add(r, id, title, true, PROBE_MISSING,
                   str_printf("%s: %s", t->ns_name, strerror(t->namespaces)),
@@ -138,7 +132,7 @@ static void calls_line(struct probe_report *r, const struct probe_host *h,
     if (!t->calls)
         probe_add(r, id, title, true, PROBE_OK, str_dup("nothing needed is refused"), NULL, NULL);
     else if (t->calls == PROBE_NOT_TRIED)
-        not_tried(r, id, title);
+        probe_add_untried(r, id, title, true, NULL);
     else
         probe_add(r, id, title, true, PROBE_MISSING,
                   str_printf("%s is refused%s", t->call_name,
@@ -153,7 +147,7 @@ static void proc_line(struct probe_report *r, const struct probe_host *h, const 
     if (!t->proc)
         probe_add(r, id, title, true, PROBE_OK, str_dup("works"), NULL, NULL);
     else if (t->proc == PROBE_NOT_TRIED)
-        not_tried(r, id, title);
+        probe_add_untried(r, id, title, true, NULL);
     else
         probe_add(r, id, title, true, PROBE_MISSING,
                   h->proc_masked ? str_dup("refused: parts of /proc are covered here")
