@@ -137,6 +137,7 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
 int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
 {
     struct ids ids = {0};
+    uint64_t u, g;
     int rc;
 
     if (geteuid() == 0) {
@@ -150,6 +151,9 @@ int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
         *ret = ids;
         return 0;
     }
+    /* user 0 alone can do without a range: it is then the invoker's own id */
+    if (many && p->uid == 0 && p->gid == 0 && sub_range("/etc/subuid", &u, NULL) < 0)
+        many = false;
     ids.mode = many ? IDS_SUB : IDS_SINGLE;
     line(&ids.outer_uids, 0, getuid(), 1);
     line(&ids.outer_gids, 0, getgid(), 1);
@@ -157,7 +161,6 @@ int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
         line(&ids.uids, p->uid, 0, 1);
         line(&ids.gids, p->gid, 0, 1);
     } else {
-        uint64_t u, g;
         uid_t self_uid = p->owner_uid;
         gid_t self_gid = p->owner_gid;
         if ((rc = sub_range("/etc/subuid", &u, e)) < 0 || (rc = sub_range("/etc/subgid", &g, e)) < 0)

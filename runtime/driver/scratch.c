@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -33,11 +34,31 @@ static bool tmpfs_can_hold_uppers(void)
            (major > 6 || (major == 6 && minor >= 6));
 }
 
+/* A limit that was asked for must fit on the disk; a default must leave the reserve. */
+static int enough_disk(const char *store, uint64_t size, bool asked, struct err **e)
+{
+    const uint64_t reserve = 512ULL << 20;
+    struct statvfs v;
+    char want[24], have[24];
+    uint64_t avail;
+
+    if (statvfs(store, &v) < 0)
+        return err_sys(e, "look at the store '%s'", store);
+    avail = (uint64_t)v.f_bavail * v.f_frsize;
+    if (avail >= reserve && (!asked || size <= avail - reserve))
+        return 0;
+    format_size(asked ? size : reserve, want);
+    format_size(avail, have);
+    return err_new(e, ERR_LIMIT, "--disk %s: only %s are free in '%s' (%s stay in reserve); ask for less", want, have,
+                   store, "512M");
+}
+
 int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret, struct err **e)
 {
     uint64_t most = p->memory.value / 2;
     bool big = p->disk.asked && p->disk.value > most;
     struct scratch s = { .kind = SCRATCH_TMPFS, .size = p->disk.value, .inodes = p->inodes.value };
+    int rc;
 
     if (p->keep || !tmpfs_can_hold_uppers() || (big && geteuid() != 0))
         s.kind = SCRATCH_DIR;
@@ -53,6 +74,8 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
                                            "e2fsprogs); install it or raise --memory", mkfs);
     if (s.kind == SCRATCH_LOOP && s.size < 16 << 20)
         s.size = 16 << 20;
+    if (s.kind != SCRATCH_TMPFS && (rc = enough_disk(store, s.size, p->disk.asked, e)) < 0)
+        return rc;
     if (weakened() & WEAK_LIMITS)
         s.size = s.inodes = 0;
     s.at = str_dup(at);

@@ -148,10 +148,10 @@ static void on_control(struct keeper *k)
     }
     if (h.type == PROTO_HELLO && k->init == 0 && n == 0) {
         k->init = pid;
-        if (k->req->on_start)
-            k->req->on_start(k->req->plan);
     } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
         k->started = true;
+        if (k->req->on_start)
+            k->req->on_start(k->req->plan);
         if (n && streams_terminal(&k->streams, fds[0]) < 0) {
             err_new(k->e, ERR_FAILED, "the sandbox handed back something that is no terminal");
             k->failed = true;
@@ -394,6 +394,24 @@ static void keeper_close(struct keeper *k)
         close_p(fds[i]);
 }
 
+/* All sandboxes together: none is started that the machine could not carry. */
+static int enough_memory(const struct plan *p, struct err **e)
+{
+    AUTOFREE char *text = NULL;
+    char *line, have[24], need[24];
+    uint64_t kb = 0;
+
+    if (fs_read(AT_FDCWD, "/proc/meminfo", 65536, &text, NULL, NULL) < 0 || !(line = strstr(text, "MemAvailable:")))
+        return 0;
+    kb = strtoull(line + strlen("MemAvailable:"), NULL, 10);
+    if (kb * 1024 >= p->memory.value / 4)
+        return 0;
+    format_size(kb * 1024, have);
+    format_size(p->memory.value / 4, need);
+    return err_new(e, ERR_LIMIT, "%s of memory are available, less than a quarter of the sandbox's limit (%s); end "
+                                 "something or lower --memory", have, need);
+}
+
 /* Everything that can be refused is refused here, before anything is made. */
 static int prepare(struct keeper *k, char **ret_init, struct err **e)
 {
@@ -408,6 +426,8 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
 
     if ((rc = ids_plan(p, many, &k->ids, e)) < 0 ||
         (rc = scratch_choose(p, k->req->paths->data, at, &k->scratch, e)) < 0)
+        return rc;
+    if ((rc = enough_memory(p, e)) < 0)
         return rc;
     if (!(*ret_init = paths_helper("petri-init", e)))
         return -ERR_NOT_FOUND;
