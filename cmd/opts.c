@@ -192,7 +192,7 @@ const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const
 
 static bool has_word(const char *words, const char *word)
 {
-    size_t n = strlen(word);
+    size_t n = strchr(word, ' ') ? 0 : strlen(word);
     for (const char *p = words; n && p && (p = strstr(p, word)); p += n)
         if ((p == words || p[-1] == ' ') && (!p[n] || p[n] == ' '))
             return true;
