@@ -262,7 +262,8 @@ def descendants(pid=None):
 
 def mounts():
     with open("/proc/self/mountinfo") as f:
-        return {" ".join(line.split()[2:]) for line in f if "petri" in line}
+        return {" ".join(line.split()[2:]) for line in f
+                if re.search(r"petri-cli-|/run/petri|share/petri| petri |/var/lib/petri", line)}
 
 
 def cgroups():
