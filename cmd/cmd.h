@@ -23,10 +23,10 @@ struct opt {
 
 struct cmd {
     const char *name;
-    const char *aliases; /* "up" or "ls ps", may be NULL */
-    const char *summary; /* one line, lower case, no full stop */
-    const char *usage;   /* what follows the name: "[flags] [--] CMD..." */
-    const char *about;   /* paragraphs for help and the man page, may be NULL */
+    const char *aliases;  /* "up" or "ls ps", may be NULL */
+    const char *summary;  /* one line, lower case, no full stop */
+    const char *usage;    /* what follows the name: "[flags] [--] CMD..." */
+    const char *about;    /* paragraphs for help and the man page, may be NULL */
     const char *examples; /* lines "petri run -- make test\twhat it does", may be NULL */
     const struct opt *opts;
     size_t n_opts;
@@ -76,5 +76,5 @@ int cmd_usage(const struct cmd *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Help texts, cmd/help.c: everything derives from the descriptors. */
 void help_overview(FILE *out);
 void help_command(const struct cmd *c, FILE *out);
-void help_man(const struct cmd *c, FILE *out); /* a man(7) page; c == NULL: petri(1) */
+void help_man(const struct cmd *c, FILE *out);     /* a man(7) page; c == NULL: petri(1) */
 int help_man_all(const char *dir, struct err **e); /* petri.1 and petri-NAME.1 for all, cmd/man.c */

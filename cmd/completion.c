@@ -387,7 +387,8 @@ const struct cmd cmd_completion = {
     .name = "completion",
     .summary = "print the completion script for a shell",
     .usage = "bash|zsh|fish",
-    .about = "The script knows every command and option of this petri. Packages install it; by hand:",
+    .about =
+        "The script knows every command and option of this petri. Packages install it; by hand:",
     .examples = "source <(petri completion bash)\tbash, in ~/.bashrc\n"
                 "source <(petri completion zsh)\tzsh, in ~/.zshrc after compinit\n"
                 "petri completion fish | source\tfish, in config.fish",

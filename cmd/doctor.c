@@ -156,8 +156,9 @@ const struct cmd cmd_doctor = {
         "changes it.\n\n"
         "Run it as the user, and in the directory, that petri run is used in. The exit status is 0 "
         "when a sandbox can start, and 1 when something that every sandbox needs is missing.",
-    .examples = "petri doctor\twhat is ok, limited or missing here\n"
-                "petri doctor --json | jq '.checks[] | select(.status != \"ok\")'\tonly what is not",
+    .examples =
+        "petri doctor\twhat is ok, limited or missing here\n"
+        "petri doctor --json | jq '.checks[] | select(.status != \"ok\")'\tonly what is not",
     .opts = doctor_opts,
     .n_opts = ARRAY_LEN(doctor_opts),
     .usage_exit = 2,

@@ -91,8 +91,7 @@ static void container_line(struct probe_report *r, const struct probe_host *h,
     }
     probe_add(r, "container", "inside a container", false, fix ? PROBE_LIMITED : PROBE_OK,
               str_printf("%s (%s)", h->container, h->container_sign),
-              fix ? str_dup("sandboxes inside it need it started with more rights") : NULL,
-              fix);
+              fix ? str_dup("sandboxes inside it need it started with more rights") : NULL, fix);
 }
 
 static void parts_line(struct probe_report *r)

@@ -62,14 +62,14 @@ enum { PROBE_NOT_TRIED = -1 };
 /* Each is 0 (works), an errno, or PROBE_NOT_TRIED because an earlier step failed. */
 struct probe_tries {
     int userns, maps, namespaces, calls, tmpfs, proc;
-    const char *ns_name, *call_name;     /* the one that failed */
-    int overlay, tmpfs_xattr;            /* on tmpfs */
-    int store_upper, project_lower;      /* changes in the store; the project below */
-    int layers_plus, layers_fd;          /* lowerdir+; layers as file descriptors */
+    const char *ns_name, *call_name; /* the one that failed */
+    int overlay, tmpfs_xattr;        /* on tmpfs */
+    int store_upper, project_lower;  /* changes in the store; the project below */
+    int layers_plus, layers_fd;      /* lowerdir+; layers as file descriptors */
     int seccomp;
-    int idmap_project, idmap_usr;        /* root: idmapped mounts of these file systems */
-    int died;     /* signal that ended the child, 0 */
-    bool as_root; /* overlays were tried with root's rights */
+    int idmap_project, idmap_usr; /* root: idmapped mounts of these file systems */
+    int died;                     /* signal that ended the child, 0 */
+    bool as_root;                 /* overlays were tried with root's rights */
 };
 /* `probe_dir` is a fresh directory on the store's file system (or NULL). */
 void probe_try(const char *probe_dir, const char *project, struct probe_tries *ret);
@@ -84,15 +84,15 @@ int probe_try_subids(const char *newuidmap, const char *newgidmap, uint64_t uid_
 /* What is around us. */
 struct probe_host {
     uid_t uid;
-    struct user me;         /* name and home may be NULL */
-    const char *container;  /* "docker", "podman", "lxc", "kubernetes", "container"; NULL: none */
+    struct user me;        /* name and home may be NULL */
+    const char *container; /* "docker", "podman", "lxc", "kubernetes", "container"; NULL: none */
     const char *container_sign; /* what says so */
-    char *apparmor;         /* label of this process, NULL: no AppArmor or unconfined */
-    char *release;          /* kernel */
+    char *apparmor;             /* label of this process, NULL: no AppArmor or unconfined */
+    char *release;              /* kernel */
     unsigned major, minor;
-    int seccomp_mode;       /* of this process: 2: a filter is on */
+    int seccomp_mode; /* of this process: 2: a filter is on */
     bool no_new_privs, chrooted;
-    bool proc_masked;       /* something is mounted below /proc */
+    bool proc_masked; /* something is mounted below /proc */
     bool systemd;
 };
 bool probe_all_ids(void); /* every id is mapped: uid 0 is the machine's own root */
@@ -116,7 +116,7 @@ void probe_files(struct probe_report *r, const struct probe_host *h, const struc
 void probe_subids(struct probe_report *r, const struct probe_host *h);
 void probe_cgroups(struct probe_report *r, const struct probe_host *h);
 void probe_linger(struct probe_report *r, const struct probe_host *h);
-void probe_room(struct probe_report *r, const char *store); /* disk and memory */
+void probe_room(struct probe_report *r, const char *store);            /* disk and memory */
 void probe_extras(struct probe_report *r, const struct probe_host *h); /* landlock, KVM, runtimes */
 /* "docker run --security-opt ...": the options this container lacks; NULL: none, or not in one. */
 char *probe_container_fix(const struct probe_host *h, const struct probe_tries *t);

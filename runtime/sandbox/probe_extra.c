@@ -95,15 +95,15 @@ void probe_subids(struct probe_report *r, const struct probe_host *h)
         bad = "/etc/subgid";
     if (bad) {
         unsigned long long from = free_range();
-        probe_add(r, id, title, false, PROBE_LIMITED, str_printf("no range in %s", bad),
-                  str_dup(means),
-                  str_printf("sudo usermod --add-subuids %llu-%llu --add-subgids %llu-%llu %s", from,
-                             from + RANGE - 1, from, from + RANGE - 1,
-                             h->me.name ? h->me.name : "USER"));
+        probe_add(
+            r, id, title, false, PROBE_LIMITED, str_printf("no range in %s", bad), str_dup(means),
+            str_printf("sudo usermod --add-subuids %llu-%llu --add-subgids %llu-%llu %s", from,
+                       from + RANGE - 1, from, from + RANGE - 1, h->me.name ? h->me.name : "USER"));
         return;
     }
     if (h->no_new_privs) {
-        probe_add(r, id, title, false, PROBE_LIMITED, str_dup("no_new_privs is set"), str_dup(means),
+        probe_add(r, id, title, false, PROBE_LIMITED, str_dup("no_new_privs is set"),
+                  str_dup(means),
                   str_dup("start petri outside the tool that set it (a container, a service with "
                           "NoNewPrivileges=)"));
     } else if (!privileged(umap) || !privileged(gmap)) {
@@ -125,14 +125,16 @@ void probe_subids(struct probe_report *r, const struct probe_host *h)
 static void probe_landlock(struct probe_report *r)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, 1);
+    bool off = abi < 0 && errno == EOPNOTSUPP;
+
     if (abi > 0)
         probe_add(r, "landlock", "landlock", false, PROBE_OK, str_printf("ABI %ld", abi), NULL,
                   NULL);
     else
         probe_add(r, "landlock", "landlock", false, PROBE_LIMITED,
-                  str_dup(errno == EOPNOTSUPP ? "switched off" : "not available"),
+                  str_dup(off ? "switched off" : "not available"),
                   str_dup("nothing today: sandboxes do not depend on it"),
-                  errno == EOPNOTSUPP ? str_dup("add landlock to the kernel parameter lsm=") : NULL);
+                  off ? str_dup("add landlock to the kernel parameter lsm=") : NULL);
 }
 
 static bool cpu_has_virtualization(void)
@@ -161,13 +163,14 @@ static void probe_kvm(struct probe_report *r, const struct probe_host *h)
 
     if (fd < 0) {
         bool there = !stat("/dev/kvm", &st), group = there && (st.st_mode & 060) == 060;
-        probe_add(r, "kvm", "KVM", false, PROBE_LIMITED,
-                  str_dup(there ? "no access to /dev/kvm" : "no /dev/kvm"), str_dup(means),
-                  group   ? str_printf("sudo usermod -aG kvm %s, then log in again", user)
-                  : there ? str_printf("sudo setfacl -m u:%s:rw /dev/kvm", user)
-                  : h->container
-                      ? str_dup("start the container with --device /dev/kvm")
-                          : str_dup("switch on virtualization in the firmware, then sudo modprobe kvm"));
+        probe_add(
+            r, "kvm", "KVM", false, PROBE_LIMITED,
+            str_dup(there ? "no access to /dev/kvm" : "no /dev/kvm"), str_dup(means),
+            group   ? str_printf("sudo usermod -aG kvm %s, then log in again", user)
+            : there ? str_printf("sudo setfacl -m u:%s:rw /dev/kvm", user)
+            : h->container
+                ? str_dup("start the container with --device /dev/kvm")
+                : str_dup("switch on virtualization in the firmware, then sudo modprobe kvm"));
         return;
     }
     vm = ioctl(fd, KVM_GET_API_VERSION_, 0) == 12 ? ioctl(fd, KVM_CREATE_VM_, 0) : -1;

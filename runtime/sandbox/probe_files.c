@@ -59,7 +59,8 @@ static void overlay_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("boot a kernel of 6.6 or later"));
     else
         probe_add(r, id, title, true, PROBE_MISSING, str_dup(strerror(t->overlay)),
-                  str_dup("only petri run --workspace-mode copy or bind"), probe_container_fix(h, t));
+                  str_dup("only petri run --workspace-mode copy or bind"),
+                  probe_container_fix(h, t));
 }
 
 static void store_line(struct probe_report *r, const struct probe_host *h,
@@ -83,13 +84,13 @@ static void store_line(struct probe_report *r, const struct probe_host *h,
     } else if (t->store_upper == PROBE_NOT_TRIED) {
         probe_add_untried(r, id, title, false, place(store, existing));
     } else {
-        probe_add(r, id, title, false, PROBE_LIMITED, place(store, existing),
-                  str_dup("can't hold a sandbox's changes; runs keep them in memory, kept sandboxes "
-                          "need another place"),
-                  h->container ? str_printf("%s run --tmpfs %s:mode=1777 ...",
-                                            str_eq(h->container, "podman") ? "podman" : "docker",
-                                            store)
-                               : str_printf("export PETRI_HOME=/var/tmp/petri-%u", h->uid));
+        probe_add(
+            r, id, title, false, PROBE_LIMITED, place(store, existing),
+            str_dup("can't hold a sandbox's changes; runs keep them in memory, kept sandboxes "
+                    "need another place"),
+            h->container ? str_printf("%s run --tmpfs %s:mode=1777 ...",
+                                      str_eq(h->container, "podman") ? "podman" : "docker", store)
+                         : str_printf("export PETRI_HOME=/var/tmp/petri-%u", h->uid));
     }
 }
 
@@ -126,8 +127,8 @@ static void idmap_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("root's sandboxes can't start with it"),
                   usr && h->container ? probe_container_fix(h, t)
                   : usr               ? str_dup("run petri as an ordinary user")
-                                      : str_dup("run petri as an ordinary user, or move the project "
-                                                "to ext4, xfs or btrfs"));
+                        : str_dup("run petri as an ordinary user, or move the project "
+                                  "to ext4, xfs or btrfs"));
 }
 
 void probe_files(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t,

@@ -29,8 +29,8 @@ int64_t probe_sysctl(const char *path)
 char *probe_find_program(const char *name)
 {
     const char *env = getenv("PATH");
-    AUTOFREE char *dirs = str_printf("%s:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin",
-                                     env ? env : "");
+    AUTOFREE char *dirs = str_printf(
+        "%s:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", env ? env : "");
     char *save = NULL;
 
     for (char *d = strtok_r(dirs, ":", &save); d; d = strtok_r(NULL, ":", &save)) {

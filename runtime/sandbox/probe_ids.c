@@ -92,7 +92,7 @@ static bool run_helper(const char *path, pid_t pid, uint64_t inside_to, uint64_t
     snprintf(first, sizeof first, "%llu", (unsigned long long)start);
     helper = fork();
     if (!helper) {
-        char *argv[] = { (char *)path, p, (char[]){ "0" }, own, (char[]){ "1" },
+        char *argv[] = { (char *)path,    p,     (char[]){ "0" }, own, (char[]){ "1" },
                          (char[]){ "1" }, first, (char[]){ "1" }, NULL };
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         if (null >= 0) {

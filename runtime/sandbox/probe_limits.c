@@ -77,8 +77,8 @@ static char *remedy(const char *why, char **ret_reason)
 
 void probe_cgroups(struct probe_report *r, const struct probe_host *h)
 {
-    struct cgroup_try *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE,
-                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct cgroup_try *t =
+        mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct str have = STR_INIT, lost = STR_INIT;
     char *reason = NULL, *fix = NULL;
     pid_t pid = t == MAP_FAILED ? -1 : fork();

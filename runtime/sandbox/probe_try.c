@@ -64,8 +64,8 @@ static int other_namespaces(const char **ret_name)
         int flag;
         const char *name;
     } all[] = {
-        { CLONE_NEWNS, "mnt" },   { CLONE_NEWPID, "pid" }, { CLONE_NEWIPC, "ipc" },
-        { CLONE_NEWUTS, "uts" },  { CLONE_NEWNET, "net" }, { CLONE_NEWCGROUP, "cgroup" },
+        { CLONE_NEWNS, "mnt" },  { CLONE_NEWPID, "pid" }, { CLONE_NEWIPC, "ipc" },
+        { CLONE_NEWUTS, "uts" }, { CLONE_NEWNET, "net" }, { CLONE_NEWCGROUP, "cgroup" },
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         if (unshare(all[i].flag) < 0) {
@@ -147,7 +147,8 @@ static int tmpfs_xattr(int dir)
 
 static int layer_by_fd(int dir)
 {
-    AUTOCLOSE int fs = mnt_open("overlay"), fd = openat(dir, "l", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTOCLOSE int fs = mnt_open("overlay"),
+                  fd = openat(dir, "l", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return note(fs < 0 || fd < 0 ? -1 : mnt_set(fs, FSCONFIG_SET_FD, "lowerdir+", NULL, fd));
 }
 
@@ -231,8 +232,8 @@ static int try_calls(const char **ret_name)
         { "mount_setattr", syscall(SYS_mount_setattr, -1, "x", 0, NULL, 0), errno },
     };
     for (size_t i = 0; i < ARRAY_LEN(calls); i++)
-        if (calls[i].rc < 0 && (calls[i].err == EPERM || calls[i].err == EACCES ||
-                                calls[i].err == ENOSYS)) {
+        if (calls[i].rc < 0 &&
+            (calls[i].err == EPERM || calls[i].err == EACCES || calls[i].err == ENOSYS)) {
             *ret_name = calls[i].name;
             return calls[i].err;
         }
@@ -295,12 +296,24 @@ static void in_child(void (*fn)(struct probe_tries *t, const char *a, const char
 void probe_try(const char *probe_dir, const char *project, struct probe_tries *ret)
 {
     static const struct probe_tries none = {
-        .userns = -1, .maps = -1, .namespaces = -1, .calls = -1, .tmpfs = -1, .proc = -1,
-        .overlay = -1, .tmpfs_xattr = -1, .store_upper = -1, .project_lower = -1,
-        .layers_plus = -1, .layers_fd = -1, .seccomp = -1, .idmap_project = -1, .idmap_usr = -1,
+        .userns = -1,
+        .maps = -1,
+        .namespaces = -1,
+        .calls = -1,
+        .tmpfs = -1,
+        .proc = -1,
+        .overlay = -1,
+        .tmpfs_xattr = -1,
+        .store_upper = -1,
+        .project_lower = -1,
+        .layers_plus = -1,
+        .layers_fd = -1,
+        .seccomp = -1,
+        .idmap_project = -1,
+        .idmap_usr = -1,
     };
-    struct probe_tries *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct probe_tries *t =
+        mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *ret = none;
     if (t == MAP_FAILED)
         return;

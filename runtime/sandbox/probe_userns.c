@@ -22,7 +22,8 @@ char *probe_container_fix(const struct probe_host *h, const struct probe_tries *
     if (!kind || (!filtered && !confined && !covered && !other))
         return NULL;
     if (str_eq(kind, "kubernetes"))
-        return str_dup("securityContext: {seccompProfile: {type: Unconfined}, procMount: Unmasked}");
+        return str_dup(
+            "securityContext: {seccompProfile: {type: Unconfined}, procMount: Unmasked}");
     if (str_eq(kind, "lxc"))
         return str_dup("lxc config set NAME security.nesting true");
     if (other)
@@ -73,8 +74,9 @@ static char *userns_reason(const struct probe_host *h, const struct probe_tries 
         return str_dup("are switched off (user.max_user_namespaces=0)");
     }
     if (t->userns == ENOSPC || t->userns == EUSERS) {
-        *fix = str_dup("end other sandboxes, or raise user.max_user_namespaces on the machine around "
-                       "this one");
+        *fix =
+            str_dup("end other sandboxes, or raise user.max_user_namespaces on the machine around "
+                    "this one");
         return str_dup("are used up, or an outer namespace allows no more");
     }
     if (h->uid && refused && probe_sysctl("/proc/sys/kernel/unprivileged_userns_clone") == 0) {
@@ -87,7 +89,8 @@ static char *userns_reason(const struct probe_host *h, const struct probe_tries 
         return str_dup("are blocked by AppArmor (Ubuntu's default)");
     }
     if (t->userns > 0 && refused && h->chrooted) {
-        *fix = str_dup("start petri outside the chroot, or enter it with pivot_root or a container");
+        *fix =
+            str_dup("start petri outside the chroot, or enter it with pivot_root or a container");
         return str_dup("can't be made in a chroot");
     }
     *fix = probe_container_fix(h, t);
@@ -140,7 +143,8 @@ static void calls_line(struct probe_report *r, const struct probe_host *h,
                   str_dup("no sandbox can start"), probe_container_fix(h, t));
 }
 
-static void proc_line(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t)
+static void proc_line(struct probe_report *r, const struct probe_host *h,
+                      const struct probe_tries *t)
 {
     static const char id[] = "proc", title[] = "a /proc of its own";
 
@@ -153,9 +157,10 @@ static void proc_line(struct probe_report *r, const struct probe_host *h, const 
                   h->proc_masked ? str_dup("refused: parts of /proc are covered here")
                                  : str_printf("refused: %s", strerror(t->proc)),
                   str_dup("no sandbox can start"),
-                  h->container ? probe_container_fix(h, t)
-                               : str_dup("unmount what covers parts of /proc, or start petri outside "
-                                         "of what did it"));
+                  h->container
+                      ? probe_container_fix(h, t)
+                      : str_dup("unmount what covers parts of /proc, or start petri outside "
+                                "of what did it"));
 }
 
 void probe_namespaces(struct probe_report *r, const struct probe_host *h,
@@ -178,5 +183,6 @@ void probe_namespaces(struct probe_report *r, const struct probe_host *h,
     else
         probe_add(r, "seccomp", "seccomp filters", true, PROBE_MISSING,
                   str_dup(t->seccomp > 0 ? strerror(t->seccomp) : "not tried"),
-                  str_dup("no sandbox can start"), str_dup("boot a kernel with CONFIG_SECCOMP_FILTER"));
+                  str_dup("no sandbox can start"),
+                  str_dup("boot a kernel with CONFIG_SECCOMP_FILTER"));
 }

@@ -12,6 +12,7 @@ import tempfile
 import pytest
 
 from helpers import BIN, wait_for
+from test_doctor import helper_program
 
 DOCKERD, DOCKER = shutil.which("dockerd"), shutil.which("docker", path="/usr/bin:/usr/local/bin")
 BUSYBOX = shutil.which("busybox")
@@ -77,8 +78,8 @@ def docker():
                              check=True)
         assert d.call("import", "-", "petri-test", input=tar.stdout).returncode == 0
         os.makedirs(f"{top}/petri")
-        for name in ("petri", "petri-init"):
-            shutil.copy(os.path.join(os.path.dirname(os.path.realpath(BIN)), name), f"{top}/petri")
+        shutil.copy(BIN, f"{top}/petri/petri")
+        shutil.copy(helper_program("petri-init"), f"{top}/petri")
         os.chmod(top, 0o755)
         yield d
     finally:

@@ -149,12 +149,15 @@ def test_bad_words(petri, args):
 
 
 def test_quick(petri):
-    took = []
-    for _ in range(7):
-        t = time.monotonic()
-        petri.run(sub="doctor").ok()
-        took.append(time.monotonic() - t)
-    assert statistics.median(took) < 0.1, took
+    """Below 100 ms; on a machine that is slow at everything, 200 times what a start costs."""
+    def median(sub):
+        took = []
+        for _ in range(7):
+            t = time.monotonic()
+            petri.run(sub=sub).ok()
+            took.append(time.monotonic() - t)
+        return statistics.median(took)
+    assert median("doctor") < max(0.1, 200 * median("--version"))
 
 
 def test_leaves_nothing(petri):
@@ -365,14 +368,25 @@ def test_store_of_somebody_else(doctor):
     d.expect("store", "missing", "not writable", "PETRI_HOME=")
 
 
+def casefold(top):
+    """Commands that make a case-insensitive directory `top`/s; None: not in this kernel."""
+    ways = [f"mount -t tmpfs -o casefold t {top}; mkdir {top}/s; chattr +F {top}/s"]
+    if helpers.ROOT and os.path.exists("/sys/fs/ext4/features/casefold"):
+        ways.append(f"truncate -s 64M {top}.img; mkfs.ext4 -q -O casefold {top}.img; "
+                    f"mount -o loop {top}.img {top}; mkdir {top}/s; chattr +F {top}/s")
+    for script in ways:
+        wrap = ["unshare", "--mount", *WORLD[4:], script] if ".img" in script else world(script)
+        if subprocess.run([*wrap, "true"], capture_output=True, check=False).returncode == 0:
+            return wrap
+    return None
+
+
 def test_casefold(doctor, petri):
     fold = petri.path("fold")
     os.makedirs(fold)
-    script = f"mount -t tmpfs -o casefold t {fold}; mkdir {fold}/s; chattr +F {fold}/s"
-    if subprocess.run([*world(script), "true"], capture_output=True, check=False).returncode:
-        script = None  # this kernel has no case-insensitive tmpfs: the flag alone is left to test
-    if script:
-        d = doctor(*world(script), env={"PETRI_HOME": fold + "/s"})
+    wrap = casefold(fold)
+    if wrap:
+        d = doctor(*wrap, env={"PETRI_HOME": fold + "/s"})
         assert "case-insensitive" in d["store"]["value"]
     assert "case-insensitive" not in doctor()["store"]["value"]
 
@@ -567,7 +581,14 @@ def test_runtimes(doctor, petri):
     d.expect("runtimes", "ok", "libcrun")
 
 
-def test_parts(doctor, petri):
+def helper_program(name):
+    """Beside petri in a build tree, in libexec where it is installed."""
+    top = os.path.dirname(os.path.realpath(BIN))
+    places = [os.path.join(top, name), os.path.join(top, "..", "libexec", "petri", name)]
+    return next(p for p in places if os.path.exists(p))
+
+
+def test_parts(petri):
     alone = petri.path("alone")
     os.makedirs(alone)
     shutil.copy(BIN, alone)
@@ -578,7 +599,7 @@ def test_parts(doctor, petri):
     assert (d.rc == 0) == installed
     if not installed:
         d.expect("parts", "missing", "petri-init", "install")
-    shutil.copy(os.path.join(os.path.dirname(os.path.realpath(BIN)), "petri-init"), alone)
+    shutil.copy(helper_program("petri-init"), alone)
     p = subprocess.run([os.path.join(alone, os.path.basename(BIN)), "doctor", "--json"],
                        env=petri.env, capture_output=True, text=True, timeout=30, check=False)
     Doctor(p).expect("parts", "ok", alone)

@@ -7,19 +7,23 @@
 #include "cmd/cmd.h"
 
 static const struct opt table[] = {
-    { "memory", 'm', "SIZE", "memory", NULL },   { "env", 'e', "NAME", "a variable", NULL },
+    { "memory", 'm', "SIZE", "memory", NULL },      { "env", 'e', "NAME", "a variable", NULL },
     { "interactive", 'i', NULL, "a switch", NULL }, { "tty", 't', NULL, "a switch", NULL },
-    { "json", 0, NULL, "a switch", NULL },        { "host", 'h', NULL, "takes -h away", NULL },
+    { "json", 0, NULL, "a switch", NULL },          { "host", 'h', NULL, "takes -h away", NULL },
 };
 static const struct cmd test_cmd = {
-    .name = "test", .summary = "a test", .opts = table, .n_opts = ARRAY_LEN(table), .usage_exit = 125,
+    .name = "test",
+    .summary = "a test",
+    .opts = table,
+    .n_opts = ARRAY_LEN(table),
+    .usage_exit = 125,
 };
 
 /* Parses words (split at '|'); "memory=1 tty | a b" or "bad". */
 static char *parse(const char *words)
 {
     struct str out = STR_INIT;
-    AUTOSTRV struct strv argv = {0};
+    AUTOSTRV struct strv argv = { 0 };
     AUTOFREE char *copy = str_dup(words);
     const struct opt *o;
     const char *value;
@@ -99,7 +103,8 @@ static void names(void)
 
     CHECK(cmd_find_in(list, "up") == &one && cmd_find_in(list, "go") == &one, "aliases");
     CHECK(cmd_find_in(list, "start") == &one && cmd_find_in(list, "art") == &three, "names");
-    CHECK(!cmd_find_in(list, "u") && !cmd_find_in(list, "") && !cmd_find_in(list, "up go"), "parts");
+    CHECK(!cmd_find_in(list, "u") && !cmd_find_in(list, "") && !cmd_find_in(list, "up go"),
+          "parts");
     CHECK(!cmd_find_in(NULL, "up"), "no list");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         AUTOSTR struct str s = STR_INIT;

@@ -51,8 +51,10 @@ static void refused(void)
     err_new(&e, ERR_FAILED, "first");
     CHECK(probe_refuse("userns", &e) == -ERR_UNSUPPORTED, "refused");
     text = err_text(e);
-    CHECK(e->code == ERR_UNSUPPORTED && strstr(text, "user namespaces are blocked") == text, "%s", text);
-    CHECK(strstr(text, "Nothing was run.") && !strstr(text, "first") && !strchr(text, '\n'), "%s", text);
+    CHECK(e->code == ERR_UNSUPPORTED && strstr(text, "user namespaces are blocked") == text, "%s",
+          text);
+    CHECK(strstr(text, "Nothing was run.") && !strstr(text, "first") && !strchr(text, '\n'), "%s",
+          text);
     remedy = probe_userns_remedy();
     CHECK_STR(remedy, text);
     CHECK(!probe_refuse("seccomp", &e), "only what was asked for");
