@@ -90,11 +90,14 @@ static int step(struct tree *t, int dirfd, const char *name, int *ret_fd, struct
         if (replaced && unlinkat(dirfd, name, 0) < 0)
             return err_sys(e, "replace '%s'", name);
     }
-    if (mkdirat(dirfd, name, 0755) < 0 && errno != EEXIST)
+    bool made = mkdirat(dirfd, name, 0755) == 0;
+    if (!made && errno != EEXIST)
         return err_sys(e, "make directory '%s'", name);
     fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return err_sys(e, "open directory '%s'", name);
+    if (made && fchmod(fd, 0755) < 0) /* whatever the umask */
+        return err_sys(e, "set the mode of '%s'", name);
     if (replaced && (rc = tree_set_opaque(t, fd, name, e)) < 0)
         return rc;
     *ret_fd = TAKE_FD(fd);

@@ -749,3 +749,51 @@ def test_full_disk(world):
                        env=world.env, cwd=world.base)
     assert "No space left" in r.stderr and "rc=1" in r.stdout, r
     assert [x for x in r.stdout.splitlines()[1:] if not x.endswith(("/.lock", "/sha256"))] == [], r
+
+
+# --- in a sandbox ----------------------------------------------------------------------------
+
+def add_programs(tar, *names):
+    """The host's own programs with the libraries they need: enough of a system to look around in."""
+    seen = set()
+    for name in names:
+        exe = os.path.realpath(shutil.which(name))
+        libs = subprocess.run(["ldd", exe], capture_output=True, text=True, check=True).stdout.split()
+        for path, at in [(exe, "/bin/" + name)] + [(w, w) for w in libs if w.startswith("/")]:
+            if at not in seen:
+                tar.add("." + at, data=read(path), mode=0o755)
+            seen.add(at)
+    return tar
+
+
+def two_layers(world):
+    lower = add_programs(Tar().dir("etc").add("etc/gone", data=b"x").add("etc/stays", data=b"old").dir("old")
+                         .add("old/x").add("suid", data=b"x", mode=0o6755), "sh", "cat", "ls", "find", "sleep", "stat")
+    upper = Tar().dir("etc").add("etc/.wh.gone").add("etc/stays", data=b"new").dir("old").add("old/.wh..wh..opq").add("old/y")
+    lay = Layout(world.path("l"))
+    lay.index(lay.image([lower.bytes(), upper.bytes()], {"Env": ["FROM_IMAGE=yes"]}, pack=lambda b: gzip.compress(b, 1)))
+    image(world, "import", world.path("l"), "two").ok()
+    shutil.rmtree(world.path("l"))
+
+
+def test_run_in_an_image(world):
+    two_layers(world)
+    before = {n: helpers.listing(f"{world.store}/layers/{n}") for n in layers(world)}
+    r = world.sh("ls /etc/gone; find /old; cat /etc/stays; echo; echo $FROM_IMAGE; stat -c %a /suid; echo w >/tmp/w",
+                 "--image", "two").ok()
+    assert r.out.split() == ["/old", "/old/y", "new", "yes", "755"] and "No such file" in r.err, r
+    assert {n: helpers.listing(f"{world.store}/layers/{n}") for n in layers(world)} == before
+    assert "did you mean 'two'" in world.run("--image", "tow", "--", "true").ok(125).talk
+
+
+def test_removed_while_in_use(world):
+    two_layers(world)
+    p = world.start("--image", "two", "--", "sh", "-c", "echo up; cat; cat /etc/stays", stdin=subprocess.PIPE)
+    assert p.stdout.readline() == b"up\n"
+    r = image(world, "rm", "two").ok()
+    assert "running sandbox" in r.talk and len(layers(world)) == 2, r
+    out, err = p.communicate(b"", timeout=20)
+    assert p.returncode == 0 and out == b"new", err
+    image(world, "import", rootfs().save(world.path("r.tar")), "x").ok()
+    image(world, "rm", "x").ok()
+    assert empty(world)

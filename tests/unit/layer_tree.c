@@ -161,6 +161,11 @@ static void modes(void)
     CHECK(tree_dir(t, "a", &locked, NULL) == 0 && tree_dir(t, "a/b", &plain, NULL) == 0 &&
           tree_dir(t, "-", &plain, NULL) == 0 && tree_dir(t, "c", &locked, NULL) == 0 &&
           tree_dir(t, "c", &plain, NULL) == 0 && tree_dir(t, ".", &locked, NULL) == 0, "make");
+    umask(0077);
+    CHECK(tree_symlink(t, "new/below/link", "x", &plain, NULL) == 0, "without its directories");
+    umask(0022);
+    CHECK(stat("in/new/below", &st) == 0 && (st.st_mode & 07777) == 0755, "mode %o", st.st_mode);
+    CHECK(stat("in/new", &st) == 0 && (st.st_mode & 07777) == 0755, "mode %o", st.st_mode);
     CHECK(tree_finish(t, NULL) == 0, "finish");
     CHECK(stat("in", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_mtime == 5, "root %o", st.st_mode);
     CHECK(chmod("in", 0700) == 0 && stat("in/c", &st) == 0 && (st.st_mode & 07777) == 0750, "twice");
