@@ -192,6 +192,16 @@ static void opening_line(const struct plan *p)
              p->mode == WORKSPACE_BIND ? "go to the project itself" : p->keep ? "kept apart" : "thrown away");
 }
 
+static void on_start(const struct plan *p)
+{
+    opening_line(p);
+    for (size_t i = 0; i < p->missing.n; i++) {
+        AUTOSTR struct str path = STR_INIT;
+        str_add_escaped(&path, p->missing.v[i], strlen(p->missing.v[i]));
+        cmd_note("not in the copy: %s (a mount that is no ordinary file system)", path.p);
+    }
+}
+
 static const char *suggestion(const struct plan *p)
 {
     /* `petri run alpine sh`: docker's habit, the first word an image */
@@ -221,7 +231,7 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);
     set_output(&r.err, 2, f->json, f->raw, p, f->o.max_output != NULL);
     if (!f->quiet && !f->json)
-        r.on_start = opening_line;
+        r.on_start = on_start;
     rc = sandbox_run(&r, &x, &e);
     if (rc < 0 || e) {
         str_reset(&r.out.kept);
@@ -275,7 +285,6 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         rc = cmd_fail_err(125, e, f.json);
     else {
         signal(SIGPIPE, SIG_IGN);
-        sandbox_sweep(&paths);
         rc = plan_make(&f.o, &paths, &p, &holds, &e) < 0 ? fail(&f, NULL, 125, e) : run_plan(&f, p, &paths);
     }
     options_free_p(&f.o);

@@ -56,6 +56,7 @@ struct plan *plan_free(struct plan *p)
     free(p->project);
     strv_free_p(&p->hide);
     strv_free_p(&p->extra_lowers);
+    strv_free_p(&p->missing);
     free(p);
     return NULL;
 }

@@ -25,7 +25,8 @@ struct plan_mount {
     char *src, *dst;
     bool ro;
     bool user;    /* asked for with -v: its files belong to the sandbox's user */
-    bool overlay; /* not the tree itself but an overlay over it: writable, and sockets are refused */
+    bool plain_ids; /* root: files keep the host's ids, so that nobody inside owns them */
+    bool overlay;   /* not the tree itself but an overlay over it: writable, and sockets are refused */
 };
 
 struct plan_mounts {
@@ -71,6 +72,7 @@ struct plan {
     bool read_only;
     struct strv hide; /* relative to the project */
     struct strv extra_lowers; /* absolute: git directories of a worktree, sub-mounts: own overlays */
+    struct strv missing;      /* mounts below the project that stay out: the kernel's own, devices */
 
     struct limit memory, cpus_milli, pids, disk, inodes, nofile;
     uint64_t timeout_ms; /* 0: none */

@@ -76,7 +76,7 @@ static int add_bind(const struct rootfs *r, int root, const struct plan_mount *m
 {
     AUTOCLOSE int fd = -1;
     CLEANUP(err_free_p) struct err *why = NULL;
-    int userns = m->user ? r->project_userns : r->userns;
+    int userns = m->plain_ids ? -1 : m->user ? r->project_userns : r->userns;
     unsigned flags = m->ro ? MNT_RO : 0;
     int rc = mnt_clone(AT_FDCWD, m->src, flags, userns, &fd, &why);
 
@@ -264,6 +264,8 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         .mode = p->mode,
         .read_only = p->read_only,
         .hide = index == 0 ? &p->hide : NULL,
+        .dev = index == 0 ? p->project_dev : 0,
+        .ino = index == 0 ? p->project_ino : 0,
         .userns = r->project_userns,
         .rootless = r->ids->mode != IDS_ROOT,
         .suid = weakened() & WEAK_NOSUID,

@@ -167,6 +167,11 @@ static int take_project(const struct options *o, const struct paths *paths, cons
         strv_add(&p->hide, pr.hide.v[i]);
     for (size_t i = 0; i < pr.extra.n; i++)
         strv_add(&p->extra_lowers, pr.extra.v[i]);
+    for (size_t i = 0; i < pr.missing.n; i++)
+        strv_add(&p->missing, pr.missing.v[i]);
+    if (p->mode == WORKSPACE_BIND && pr.missing.n)
+        return err_new(e, ERR_DENIED, "--workspace-mode bind: '%s' below the project is no ordinary file system; "
+                                      "unmount it, or use overlay or copy", pr.missing.v[0]);
     return take_hide(o, p, e);
 }
 
@@ -252,6 +257,13 @@ static int take_volume(const char *v, const struct paths *paths, struct plan_mou
         project_forbidden(src, paths->run, &why))
         return err_new(e, ERR_DENIED, "-v '%s': '%s' can't be handed in: %s", v, src,
                        why ? why : "it is the whole machine");
+    AUTOSTRV struct strv files = {0}, rest = {0};
+    int rc = project_submounts(src, &files, &rest, e);
+    if (rc < 0)
+        return rc;
+    if (rest.n)
+        return err_new(e, ERR_DENIED, "-v '%s': '%s' in it is no ordinary file system and can't be handed in", v,
+                       rest.v[0]);
     plan_mounts_add(ret, MOUNT_BIND, src, dst, opt && strcmp(opt, "ro") == 0);
     return 0;
 }
@@ -325,7 +337,10 @@ static int host_image(const struct paths *paths, struct plan *p, struct plan_hol
         /* user 0 may install: overlays over the system, so that writes go to the sandbox */
         p->root_writable = true;
         for (size_t i = 0; i < p->mounts.n; i++)
-            if (p->mounts.v[i].kind == MOUNT_BIND && fs_is_dir(p->mounts.v[i].src)) {
+            if (p->mounts.v[i].kind == MOUNT_BIND && strcmp(p->mounts.v[i].dst, "/opt") == 0) {
+                /* third parties' directory: files that only root may read stay closed to user 0 */
+                p->mounts.v[i].plain_ids = true;
+            } else if (p->mounts.v[i].kind == MOUNT_BIND && fs_is_dir(p->mounts.v[i].src)) {
                 p->mounts.v[i].overlay = true;
                 p->mounts.v[i].ro = false;
             }

@@ -175,24 +175,39 @@ static void unescape(char *s)
     *out = '\0';
 }
 
+static bool holds_files(const char *type)
+{
+    static const char *const types[] = { "ext2",  "ext3",  "ext4", "xfs",  "btrfs", "f2fs", "zfs",      "tmpfs",   "overlay",
+                                         "vfat",  "exfat", "ntfs", "ntfs3", "nfs",  "nfs4", "cifs",     "9p",      "virtiofs",
+                                         "ceph",  "iso9660", "squashfs", "erofs", "bcachefs" };
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (strcmp(type, types[i]) == 0)
+            return true;
+    return str_starts(type, "fuse");
+}
+
 /* An overlay does not see what is mounted below its lower: each gets one of its own. */
-static int find_submounts(struct project *p, struct err **e)
+int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest, struct err **e)
 {
     AUTOFREE char *text = NULL;
     int rc = fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &text, NULL, e);
     if (rc < 0)
         return rc;
     for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-        char *f = l;
+        char *f = l, *type = strstr(l, " - ");
         for (int i = 0; f && i < 4; i++)
             f = (f = strchr(f, ' ')) ? f + 1 : NULL;
-        if (!f)
+        if (!f || !type)
             continue;
+        type += 3;
+        type[strcspn(type, " ")] = '\0';
         f[strcspn(f, " ")] = '\0';
         unescape(f);
-        if (strcmp(f, p->root) != 0 && path_below(f, p->root) && strcmp(p->root, "/") != 0 && fs_is_dir(f) &&
-            !strv_has(&p->extra, f))
-            strv_add(&p->extra, f);
+        if (strcmp(f, dir) == 0 || !path_below(f, dir))
+            continue;
+        struct strv *list = holds_files(type) && fs_is_dir(f) ? ret_files : ret_rest;
+        if (!strv_has(list, f))
+            strv_add(list, f);
     }
     return 0;
 }
@@ -248,7 +263,7 @@ int project_find(const char *cwd, const char *named, struct project *ret, struct
         return err_sys(e, "workspace '%s'", p.root);
     hide_credentials(&p, &homes);
     find_gitdir(&p);
-    if ((rc = find_submounts(&p, e)) < 0)
+    if ((rc = project_submounts(p.root, &p.extra, &p.missing, e)) < 0)
         return rc;
     *ret = p;
     p = (struct project){0};
@@ -260,5 +275,6 @@ void project_free_p(struct project *p)
     free(p->root);
     strv_free_p(&p->hide);
     strv_free_p(&p->extra);
+    strv_free_p(&p->missing);
     *p = (struct project){0};
 }

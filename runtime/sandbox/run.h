@@ -53,6 +53,6 @@ struct run_result {
  * A command that can't be executed is a result with status 126 or 127 and the error in *e. */
 int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e);
 /* What earlier runs that were killed left: empty cgroups, directories of runs that are over. */
-void sandbox_sweep(const struct paths *paths);
+void sandbox_sweep(const struct paths *paths); /* sandbox_run() does it too */
 /* Defaults that can't be enforced on this machine, as one sentence; NULL: none. */
 char *sandbox_unenforced(const struct run_result *r);

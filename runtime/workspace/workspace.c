@@ -92,6 +92,17 @@ static int make_upper(const struct workspace *w, int lower, char up[16], char wo
     return 0;
 }
 
+/* Between the plan and now somebody may have put something else at the project's path. */
+static int same_project(const struct workspace *w, int fd, struct err **e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, "stat '%s'", w->src);
+    if (w->ino && (st.st_ino != w->ino || st.st_dev != w->dev))
+        return err_new(e, ERR_DENIED, "'%s' was replaced by something else during the start", w->src);
+    return 0;
+}
+
 static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
 {
     char l[16], m[16], at[16], up[16], work[16];
@@ -109,6 +120,8 @@ static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
     lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lower < 0)
         return err_sys(e, "open '%s'", w->src);
+    if ((rc = same_project(w, lower, e)) < 0)
+        return rc;
     if ((rc = make_upper(w, lower, up, work, e)) < 0)
         return rc;
     if (w->hide && w->hide->n) {
@@ -142,6 +155,8 @@ static int copied(const struct workspace *w, int *ret_fd, struct err **e)
     dst = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (src < 0 || dst < 0)
         return err_sys(e, "open '%s'", w->src);
+    if ((rc = same_project(w, src, e)) < 0)
+        return rc;
     if ((rc = copy_tree(src, dst, w->hide, w->uid, w->gid, e)) < 0)
         return err_wrap(e, "copy '%s'", w->src);
     *ret_fd = TAKE_FD(dst);
@@ -150,11 +165,17 @@ static int copied(const struct workspace *w, int *ret_fd, struct err **e)
 
 int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
 {
+    AUTOCLOSE int fd = -1;
+    int rc;
+
     if (w->mode == WORKSPACE_OVERLAY)
         return overlay(w, ret_fd, e);
     if (w->mode == WORKSPACE_COPY)
         return copied(w, ret_fd, e);
-    return mnt_clone(AT_FDCWD, w->src, 0, w->userns, ret_fd, e);
+    if ((rc = mnt_clone(AT_FDCWD, w->src, 0, w->userns, &fd, e)) < 0 || (rc = same_project(w, fd, e)) < 0)
+        return rc;
+    *ret_fd = TAKE_FD(fd);
+    return 0;
 }
 
 int workspace_count(unsigned index, struct changes *ret, struct err **e)

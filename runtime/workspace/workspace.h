@@ -14,6 +14,8 @@ struct workspace {
     enum workspace_mode mode;
     bool read_only;
     const struct strv *hide; /* relative to src; may be NULL */
+    dev_t dev; /* what src must still be, where ino is not 0 */
+    ino_t ino;
     int userns;        /* root: ids of the project's files, else -1 */
     bool rootless;
     bool suid; /* without nosuid: only a weakened test build */
