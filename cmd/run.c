@@ -177,7 +177,7 @@ static void set_output(struct run_output *o, int fd, bool json, bool raw, const 
     struct stat st;
     bool file = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || isatty(fd));
 
-    o->fd = json ? -1 : fcntl(fd, F_GETFD) < 0 ? open("/dev/null", O_WRONLY | O_CLOEXEC) : fd;
+    o->fd = json ? -1 : fd;
     o->terminal = !json && !raw && isatty(fd);
     /* whoever redirects to a file wants all of it; a pipe's reader may not be ready for gigabytes */
     o->cap = p->max_output == 0 || weakened() & WEAK_OUTPUT || (!asked && !json && file) ? UINT64_MAX : p->max_output;
@@ -190,6 +190,11 @@ static void opening_line(const struct plan *p)
     cmd_note("copy of %s on %s, network none (no other policy yet), changes %s", dir.p,
              strcmp(p->image, "host") == 0 ? "this machine's own packages (image host)" : p->image,
              p->mode == WORKSPACE_BIND ? "go to the project itself" : p->keep ? "kept apart" : "thrown away");
+}
+
+static void on_prepare(void)
+{
+    cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
 static void on_start(const struct plan *p)
@@ -224,7 +229,7 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     AUTOJSONW struct jsonw w = {0};
     struct err *e = NULL;
     struct run_result x;
-    struct run_req r = { .plan = p, .paths = paths, .in = fcntl(0, F_GETFD) < 0 ? -1 : 0,
+    struct run_req r = { .plan = p, .paths = paths, .in = 0,
                          .count_changes = f->json };
     int rc;
 
@@ -232,6 +237,8 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     set_output(&r.err, 2, f->json, f->raw, p, f->o.max_output != NULL);
     if (!f->quiet && !f->json)
         r.on_start = on_start;
+    if (!f->quiet)
+        r.on_prepare = on_prepare;
     rc = sandbox_run(&r, &x, &e);
     if (rc < 0 || e) {
         str_reset(&r.out.kept);
@@ -270,6 +277,10 @@ static int run_run(const struct cmd *c, int argc, char **argv)
     bool bad = false;
     int rc;
 
+    /* a closed stdin or stdout must not become the number of one of our own sockets */
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return 125;
     while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
         take_opt(&f, o->name, value);
     if (bad)
