@@ -53,7 +53,7 @@ static void overlay_line(struct probe_report *r, const struct probe_host *h,
         probe_add(r, id, title, true, PROBE_MISSING, str_dup("is not in this kernel"),
                   str_dup("only petri run --workspace-mode copy or bind"),
                   str_dup("sudo modprobe overlay"));
-    else if (t->tmpfs_xattr == EOPNOTSUPP)
+    else if (t->tmpfs_xattr == EOPNOTSUPP && !t->store_upper)
         probe_add(r, id, title, true, PROBE_LIMITED, str_dup("not on tmpfs (no user xattrs)"),
                   str_dup("changes of a run go to the store's disk instead of memory"),
                   str_dup("boot a kernel of 6.6 or later"));

@@ -58,6 +58,15 @@ class Doctor:
         return self
 
 
+    def expect_required(self):
+        """All that every sandbox needs is there; before 6.6 a user's overlay can't be on a tmpfs."""
+        old = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 6)
+        for name in REQUIRED:
+            assert self[name]["required"], name
+            if not (name == "overlay" and old and self[name]["status"] == "limited"):
+                self.expect(name, "ok")
+
+
 @pytest.fixture
 def doctor(petri):
     def run(*wrap, env=None, cwd=None):
@@ -80,9 +89,7 @@ def test_here(doctor):
     assert d.rc == 0 and d.talk == ""
     assert d.json["kernel"] == os.uname().release
     assert IDS <= set(d.checks)
-    for name in REQUIRED:
-        d.expect(name, "ok")
-        assert d[name]["required"]
+    d.expect_required()
     for c in d.checks.values():
         assert c["status"] in ("ok", "limited", "missing"), c
         assert c["tried"] and (c["status"] == "ok" or c["means"]), f"no consequence: {c}"
@@ -95,8 +102,10 @@ def test_empty_environment(petri):
 
 
 def test_documented(doctor):
-    """Every check is in the page for users, where that is there."""
+    """Every check is in the page for users (the tests may be elsewhere without it)."""
     page = os.path.join(os.path.dirname(os.path.dirname(helpers.HERE)), "docs", "doctor.md")
+    if not os.path.exists(page):
+        return
     with open(page) as f:
         text = f.read().partition("## The checks")[2].partition("\n## ")[0]
     named = {w for line in text.splitlines() if line.startswith("| `")
@@ -474,8 +483,7 @@ def test_free_range(petri):
 def test_ordinary_user_works(petri):
     d = as_nobody(petri, ":")
     assert d.rc == 0
-    for name in REQUIRED:
-        d.expect(name, "ok")
+    d.expect_required()
     assert "idmap" not in d.checks
 
 
