@@ -64,6 +64,10 @@ static char *userns_reason(const struct probe_host *h, const struct probe_tries 
     int err = t->userns > 0 ? t->userns : t->maps > 0 ? t->maps : t->tmpfs;
     bool refused = err == EPERM || err == EACCES;
 
+    if (!fs_exists("/proc/self/uid_map") && !fs_exists("/proc/self/stat")) {
+        *fix = str_dup("mount -t proc proc /proc");
+        return str_dup("can't be used: /proc is not mounted");
+    }
     if (t->userns == EINVAL || t->userns == ENOSYS) {
         *fix = str_dup("boot a kernel with CONFIG_USER_NS");
         return str_dup("are not in this kernel");

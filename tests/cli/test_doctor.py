@@ -269,7 +269,13 @@ def test_no_user_namespaces_in_the_kernel(doctor):
     d.expect("userns", "missing", "not in this kernel", "CONFIG_USER_NS")
 
 
-def test_chroot(doctor, petri):
+def test_no_proc(doctor):
+    d = doctor(*world("mount -t tmpfs t /proc"))
+    d.expect("userns", "missing", "/proc is not mounted", "mount -t proc proc /proc")
+    assert d.rc == 1
+
+
+def test_chroot(petri):
     new = petri.path("newroot")
     for name in ("proc", "sys", "dev", "tmp"):
         os.makedirs(os.path.join(new, name))
