@@ -235,10 +235,10 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
 
     set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);
     set_output(&r.err, 2, f->json, f->raw, p, f->o.max_output != NULL);
-    if (!f->quiet && !f->json)
+    if (!f->quiet && !f->json) {
         r.on_start = on_start;
-    if (!f->quiet)
         r.on_prepare = on_prepare;
+    }
     rc = sandbox_run(&r, &x, &e);
     if (rc < 0 || e) {
         str_reset(&r.out.kept);

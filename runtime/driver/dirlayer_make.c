@@ -7,7 +7,11 @@
 #include "base/fs.h"
 #include "runtime/driver/dirlayer_impl.h"
 
-enum { MAX_DEPTH = 64, MAX_ENTRIES = 2000000 };
+enum {
+    MAX_DEPTH = 64,
+    MAX_ENTRIES = 2000000,
+    FORMAT = 1, /* raised when the same tree makes another layer */
+};
 
 struct make {
     const struct dirlayer_spec *s;
@@ -194,14 +198,18 @@ static uint64_t stamp_dir(const struct dirlayer_spec *s, int dir, unsigned depth
 int dirlayer_stamp(const struct dirlayer_spec *s, uint64_t *ret, struct err **e)
 {
     AUTOCLOSE int src = open(s->src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTOSTR struct str ids = STR_INIT;
     struct stat st;
     uint64_t sum;
 
     if (src < 0 || fstat(src, &st) < 0)
         return err_sys(e, "open '%s'", s->src);
     sum = stamp_of(s->src, &st) + stamp_dir(s, src, 1);
-    if (stat("/var/lib/dpkg/status", &st) == 0 && !s->own)
+    if (!s->files && stat("/var/lib/dpkg/status", &st) == 0)
         sum += stamp_of("status", &st);
-    *ret = mix(sum, s->ids, offsetof(struct ids, swap));
+    str_addf(&ids, "%d %u %u\n", FORMAT, s->ids->root_uid, s->ids->root_gid);
+    idmap_format(&s->ids->outer_uids, &ids);
+    idmap_format(&s->ids->outer_gids, &ids);
+    *ret = mix(sum, ids.p, ids.len);
     return 0;
 }

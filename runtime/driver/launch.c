@@ -146,7 +146,7 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     const struct launch *l = s->l;
     bool root = l->ids->mode == IDS_ROOT;
     struct rootfs r = {
-        .plan = l->plan, .ids = l->ids, .scratch = l->scratch, .init = l->init,
+        .plan = l->plan, .ids = l->ids, .scratch = l->scratch, .init = l->init, .dirs = l->dirs,
         .userns = -1, .project_userns = -1,
     };
     struct holder h, project = {0};

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "runtime/driver/cgroup.h"
+#include "runtime/driver/dirlayer.h"
 #include "runtime/driver/ids.h"
 #include "runtime/driver/scratch.h"
 #include "runtime/workspace/workspace.h"
@@ -14,6 +15,7 @@ struct launch {
     const struct plan *plan;
     const struct ids *ids;
     const struct scratch *scratch;
+    const struct dirlayer *dirs; /* may be NULL */
     const char *init; /* petri-init on the host */
     uint64_t nproc; /* RLIMIT_NPROC, 0: a cgroup counts */
     bool count_changes;

@@ -9,6 +9,8 @@
 #include "base/fs.h"
 #include "base/mnt.h"
 
+enum { NOBODY = 65534 }; /* whose id is not in the map */
+
 int rootfs_scratch(const struct rootfs *r, struct err **e)
 {
     int rc;
@@ -94,10 +96,12 @@ static int add_bind(const struct rootfs *r, int root, const struct plan_mount *m
     return attach_clone(r, root, fd, m->dst, e);
 }
 
-/* An overlay over finished lowers (scratch names, top first), its changes in the scratch. */
-static int scratch_overlay(const struct rootfs *r, const char *lowers, const char *tag, const char *at,
-                           struct err **e)
+/* An overlay over finished lowers (scratch names, top first), its changes in the scratch. Its top has
+ * owner and mode of `like`, one of the lowers. */
+static int scratch_overlay(const struct rootfs *r, const char *lowers, const char *like, const char *tag,
+                           const char *at, struct err **e)
 {
+    bool root = r->ids->mode == IDS_ROOT;
     char up[40], work[40];
     AUTOFREE char *opts = NULL;
     struct stat st;
@@ -105,10 +109,15 @@ static int scratch_overlay(const struct rootfs *r, const char *lowers, const cha
     snprintf(up, sizeof up, "u%s", tag);
     snprintf(work, sizeof work, "k%s", tag);
     opts = str_printf("lowerdir=%s,upperdir=%s,workdir=%s,volatile%s", lowers, up, work,
-                      r->ids->mode == IDS_ROOT ? ",redirect_dir=on,index=off,metacopy=off" : ",userxattr");
-    if (mkdir(up, 0755) < 0 || mkdir(work, 0700) < 0 || stat(strrchr(lowers, ':') ? strrchr(lowers, ':') + 1
-                                                             : lowers, &st) < 0 ||
-        chown(up, st.st_uid, st.st_gid) < 0 || chmod(up, st.st_mode & 07777) < 0)
+                      root ? ",redirect_dir=on,index=off,metacopy=off" : ",userxattr");
+    if (mkdir(up, 0755) < 0 || mkdir(work, 0700) < 0 || stat(like, &st) < 0)
+        return err_sys(e, "prepare an overlay");
+    /* the host's root has no id here */
+    if (!root && st.st_uid == NOBODY)
+        st.st_uid = r->ids->root_uid;
+    if (!root && st.st_gid == NOBODY)
+        st.st_gid = r->ids->root_gid;
+    if (chown(up, st.st_uid, st.st_gid) < 0 || chmod(up, st.st_mode & 07777) < 0)
         return err_sys(e, "prepare an overlay");
     if (mount("overlay", at, "overlay", MS_NOSUID | MS_NODEV, opts) < 0)
         return err_sys(e, "mount an overlay (see petri doctor)");
@@ -129,18 +138,23 @@ static int scratch_lower(const struct rootfs *r, const char *src, const char *na
 
 static int add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, size_t i, struct err **e)
 {
-    char tag[24], low[32], at[32];
+    const struct dirlayer_tree *dirs = dirlayer_for(r->dirs, m->dst);
+    char tag[24], low[32], top[32], at[32], both[72];
     AUTOCLOSE int fd = -1;
     int rc;
 
     snprintf(tag, sizeof tag, "x%zu", i);
     snprintf(low, sizeof low, "l%s", tag);
+    snprintf(top, sizeof top, "t%s", tag);
     snprintf(at, sizeof at, "w%s", tag);
-    if ((rc = scratch_lower(r, m->src, low, e)) < 0)
+    snprintf(both, sizeof both, "%s:%s", top, low);
+    if (!(dirs && dirs->whole) && (rc = scratch_lower(r, m->src, low, e)) < 0)
+        return rc;
+    if (dirs && (rc = scratch_lower(r, dirs->path, top, e)) < 0)
         return rc;
     if (mkdir(at, 0755) < 0)
         return err_sys(e, "prepare '%s'", m->dst);
-    if ((rc = scratch_overlay(r, low, tag, at, e)) < 0 ||
+    if ((rc = scratch_overlay(r, !dirs ? low : dirs->whole ? top : both, dirs ? top : low, tag, at, e)) < 0 ||
         (rc = mnt_clone(AT_FDCWD, at, m->ro ? MNT_RO : 0, -1, &fd, e)) < 0)
         return err_wrap(e, "'%s'", m->dst);
     return attach_clone(r, root, fd, m->dst, e);
@@ -150,15 +164,15 @@ static int add_overlay(const struct rootfs *r, int root, const struct plan_mount
 static int image_root(const struct rootfs *r, struct err **e)
 {
     AUTOSTR struct str lowers = STR_INIT;
+    char name[24] = "";
     for (size_t i = 0; i < r->plan->image_layers.n; i++) {
-        char name[24];
         int rc;
         snprintf(name, sizeof name, "li%zu", i);
         if ((rc = scratch_lower(r, r->plan->image_layers.v[i], name, e)) < 0)
             return rc;
         str_addf(&lowers, "%s%s", i ? ":" : "", name);
     }
-    return scratch_overlay(r, lowers.p, "root", "root", e);
+    return scratch_overlay(r, lowers.p, name, "root", "root", e);
 }
 
 /* A writable directory from the scratch. /tmp and its like are everybody's, the others the user's. */

@@ -5,6 +5,7 @@
  * binds.
  */
 #pragma once
+#include "runtime/driver/dirlayer.h"
 #include "runtime/driver/ids.h"
 #include "runtime/driver/scratch.h"
 #include "runtime/workspace/workspace.h"
@@ -14,6 +15,7 @@ struct rootfs {
     const struct ids *ids;
     const struct scratch *scratch; /* becomes the working directory */
     const char *init;              /* petri-init on the host */
+    const struct dirlayer *dirs;   /* below overlays of user 0; may be NULL */
     int userns;         /* the sandbox's; idmaps the system's files for root, else -1 */
     int project_userns; /* idmaps the project's files for root, else -1 */
 };

@@ -5,58 +5,23 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "base/fs.h"
-#include "runtime/driver/launch.h"
-#include "runtime/driver/scratch.h"
 #include "runtime/init/proto.h"
+#include "runtime/sandbox/keeper.h"
 #include "runtime/sandbox/state.h"
-#include "runtime/sandbox/streams.h"
-
-struct keeper {
-    struct run_req *req;
-    struct run_result *res;
-    struct err **e;
-    struct launcher launcher;
-    struct cgroup *cgroup;
-    struct ids ids;
-    struct streams streams;
-    int control; /* our end; closing it ends petri-init */
-    int launcher_pidfd;
-    int timer;
-    int signals;
-    int watch; /* ticks while only the keeper limits the disk */
-    int lock;  /* on the sandbox's directory in the store, where it has one */
-    struct scratch scratch;
-    pid_t init;
-    bool started, finished, failed;
-    int pending_signal;
-};
 
 static uint64_t now_ms(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-static void end_sandbox(struct keeper *k)
-{
-    close_p(&k->control);
-    if (k->init > 0)
-        kill(k->init, SIGKILL);
-    else if (k->launcher.pid > 0)
-        kill(k->launcher.pid, SIGKILL);
 }
 
 static int send_request(struct keeper *k, const int stdio[3])
@@ -81,173 +46,6 @@ static int send_request(struct keeper *k, const int stdio[3])
     for (size_t i = 0; i < p->env.n; i++)
         str_addn(&s, p->env.v[i], strlen(p->env.v[i]) + 1);
     return proto_send(k->control, PROTO_EXEC, s.p, s.len, stdio, p->tty ? 0 : 3);
-}
-
-/* The text for a command that did not start; the status is 126 or 127 where a shell's would be. */
-static void start_failed(struct keeper *k, const struct proto_failed *f)
-{
-    const struct plan *p = k->req->plan;
-    const char *cmd = p->argv.v[0];
-
-    k->failed = true;
-    k->res->status = 125;
-    if (f->stage == STAGE_EXEC && f->error == ENOENT) {
-        k->res->status = 127;
-        err_new(k->e, ERR_NOT_FOUND, "'%s': not found in the sandbox%s", cmd,
-                strchr(cmd, '/') ? "" : " (its PATH is shown by: petri run -- printenv PATH)");
-    } else if (f->stage == STAGE_EXEC) {
-        k->res->status = 126;
-        err_new(k->e, ERR_INVALID, "'%s': can't be executed: %s", cmd, strerror(f->error));
-    } else if (f->stage == STAGE_CHDIR) {
-        err_new(k->e, ERR_INVALID, "working directory '%s': %s in the sandbox", p->cwd, strerror(f->error));
-    } else if (f->stage == STAGE_EXPECT) {
-        err_new(k->e, ERR_INTERNAL, "the sandbox came up without a protection (bits %#x); nothing was run",
-                (unsigned)f->error);
-    } else {
-        err_new(k->e, ERR_FAILED, "the sandbox's init failed in stage %u: %s", f->stage, strerror(f->error));
-    }
-}
-
-static void on_exit_frame(struct keeper *k, const struct proto_exit *x)
-{
-    k->finished = true;
-    k->res->timed_out = x->timed_out;
-    k->res->cpu_ms = x->cpu_usec / 1000;
-    k->res->peak_memory = x->maxrss_bytes;
-    if (x->timed_out) {
-        k->res->status = 124;
-        k->res->exit_code = -1;
-        k->res->signal = SIGKILL;
-    } else if (WIFSIGNALED(x->status)) {
-        k->res->signal = WTERMSIG(x->status);
-        k->res->exit_code = -1;
-        k->res->status = 128 + k->res->signal;
-    } else {
-        k->res->exit_code = k->res->status = WEXITSTATUS(x->status);
-    }
-}
-
-static void send_signal(struct keeper *k, int sig)
-{
-    uint32_t s = (uint32_t)sig;
-    if (!k->started || proto_send(k->control, PROTO_SIGNAL, &s, sizeof s, NULL, 0) < 0)
-        k->pending_signal = sig;
-}
-
-/* One frame from petri-init. It runs beside hostile code: anything unexpected ends the sandbox. */
-static void on_control(struct keeper *k)
-{
-    struct proto_header h;
-    AUTOFREE char *p = NULL;
-    int fds[1], n = 0;
-    pid_t pid = 0;
-
-    if (proto_recv(k->control, &h, &p, fds, 1, &n, &pid) < 0) {
-        close_p(&k->control);
-        return;
-    }
-    if (h.type == PROTO_HELLO && k->init == 0 && n == 0) {
-        k->init = pid;
-    } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
-        k->started = true;
-        if (k->req->on_start)
-            k->req->on_start(k->req->plan);
-        if (n && streams_terminal(&k->streams, fds[0]) < 0) {
-            err_new(k->e, ERR_FAILED, "the sandbox handed back something that is no terminal");
-            k->failed = true;
-            end_sandbox(k);
-        }
-        if (k->pending_signal)
-            send_signal(k, k->pending_signal);
-    } else if (h.type == PROTO_FAILED && h.len == sizeof(struct proto_failed) && !k->started) {
-        start_failed(k, (const struct proto_failed *)p);
-        close_p(&k->control);
-    } else if (h.type == PROTO_EXIT && h.len == sizeof(struct proto_exit) && !k->finished) {
-        on_exit_frame(k, (const struct proto_exit *)p);
-    } else {
-        while (n)
-            close(fds[--n]);
-        k->failed = true;
-        err_new(k->e, ERR_FAILED, "the sandbox's init talks nonsense; it was ended");
-        end_sandbox(k);
-    }
-}
-
-static void on_report(struct keeper *k)
-{
-    char buf[1025];
-    struct report r;
-    ssize_t n = RETRY(recv(k->launcher.report, buf, sizeof buf - 1, 0));
-
-    if (n < (ssize_t)sizeof r) {
-        close_p(&k->launcher.report);
-        return;
-    }
-    memcpy(&r, buf, sizeof r);
-    buf[n] = '\0';
-    if (r.type == REPORT_MAPS) {
-        if (ids_write_outer(&k->ids, k->launcher.pid, k->e) < 0 || launcher_go(&k->launcher, k->e) < 0) {
-            k->failed = true;
-            end_sandbox(k);
-        }
-    } else if (r.type == REPORT_ERROR && !k->failed && !k->finished) {
-        k->failed = true;
-        err_new(k->e, (enum err_code)r.code, "the sandbox did not start: %s", buf + sizeof r);
-    } else if (r.type == REPORT_END) {
-        k->res->changes = r.changes;
-        k->res->has_changes = k->req->count_changes && k->req->plan->project &&
-                              k->req->plan->mode == WORKSPACE_OVERLAY;
-        if (r.disk_full)
-            k->res->events |= EVENT_DISK;
-    }
-}
-
-static void on_signal(struct keeper *k)
-{
-    struct signalfd_siginfo si;
-    while (read(k->signals, &si, sizeof si) == sizeof si) {
-        int sig = (int)si.ssi_signo;
-        if (sig == SIGWINCH) {
-            streams_resize(&k->streams);
-        } else if (sig != SIGCHLD) {
-            send_signal(k, sig);
-            if (k->init == 0 && !k->failed) {
-                /* nobody is there yet who could pass it on */
-                k->failed = true;
-                k->res->status = 128 + sig;
-                err_new(k->e, ERR_FAILED, "ended by signal %d before the command ran", sig);
-                end_sandbox(k);
-            }
-        }
-    }
-}
-
-static void on_timer(struct keeper *k)
-{
-    uint64_t n;
-    (void)!read(k->timer, &n, sizeof n);
-    if (!k->finished) {
-        k->finished = true;
-        k->res->timed_out = true;
-        k->res->status = 124;
-        k->res->exit_code = -1;
-        k->res->signal = SIGKILL;
-    }
-    end_sandbox(k);
-}
-
-/* A plain directory has no limit of its own: look now and then, and end the sandbox beyond it. */
-static void on_watch(struct keeper *k)
-{
-    uint64_t n;
-    (void)!read(k->watch, &n, sizeof n);
-    if (scratch_used(k->scratch.dir) > k->scratch.size && !k->finished) {
-        k->finished = true;
-        k->res->events |= EVENT_DISK;
-        k->res->signal = SIGKILL;
-        k->res->status = 128 + SIGKILL;
-        end_sandbox(k);
-    }
 }
 
 static int open_sources(struct keeper *k, struct err **e)
@@ -294,16 +92,16 @@ static void loop(struct keeper *k)
         if (poll(fds, n, -1) < 0 && errno != EINTR)
             break;
         if (fds[0].revents)
-            on_control(k);
+            keeper_on_control(k);
         streams_serve(&k->streams, fds + 6);
         if (fds[1].revents)
-            on_report(k);
+            keeper_on_report(k);
         if (fds[2].revents)
-            on_signal(k);
+            keeper_on_signal(k);
         if (fds[3].revents)
-            on_timer(k);
+            keeper_on_timer(k);
         if (fds[5].revents)
-            on_watch(k);
+            keeper_on_watch(k);
         if (fds[4].revents && k->launcher.report < 0 && k->control < 0) {
             waitpid(k->launcher.pid, NULL, 0);
             launcher_alive = false;
@@ -356,7 +154,8 @@ static int start(struct keeper *k, const char *init, struct err **e)
     const struct plan *p = k->req->plan;
     int pair[2], stdio[3] = { -1, -1, -1 }, one = 1, rc;
     struct launch l = {
-        .plan = p, .ids = &k->ids, .scratch = &k->scratch, .init = init, .count_changes = k->req->count_changes,
+        .plan = p, .ids = &k->ids, .scratch = &k->scratch, .dirs = &k->dirs, .init = init,
+        .count_changes = k->req->count_changes,
         .cgroup = weakened() & WEAK_LIMITS ? NULL : k->cgroup,
     };
 
@@ -390,6 +189,7 @@ static void keeper_close(struct keeper *k)
                          &k->timer,   &k->signals,         &k->watch,       &k->lock };
     streams_close(&k->streams);
     scratch_free_p(&k->scratch);
+    dirlayer_free_p(&k->dirs);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_p(fds[i]);
 }
@@ -416,7 +216,7 @@ static int enough_memory(const struct plan *p, struct err **e)
 static int prepare(struct keeper *k, char **ret_init, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    AUTOFREE char *at = path_join(k->req->paths->run, "mnt");
+    AUTOFREE char *at = path_join(k->req->paths->run, "mnt"), *layers = path_join(k->req->paths->data, "layers");
     bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
     struct cgroup_limits limits = {
         .memory = p->memory.value, .cpu_milli = p->cpus_milli.value, .pids = p->pids.value,
@@ -431,6 +231,9 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
         return rc;
     if (!(*ret_init = paths_helper("petri-init", e)))
         return -ERR_NOT_FOUND;
+    /* before limits and the deadline count */
+    if ((rc = dirlayer_open(layers, p, &k->ids, k->req->on_prepare, &k->dirs, e)) < 0)
+        return rc;
     if ((rc = cgroup_create(p->id, &limits, &k->cgroup, e)) < 0 || (rc = cgroup_wait(k->cgroup, e)) < 0 ||
         (rc = fs_mkdirs(at, 0700, e)) < 0)
         return rc;
@@ -459,7 +262,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
         if (rc == 0 && !k.finished && !k.failed)
             rc = err_new(e, ERR_FAILED, "the sandbox ended before the command did");
     } else {
-        end_sandbox(&k);
+        keeper_end_sandbox(&k);
         if (k.launcher.pid > 0)
             waitpid(k.launcher.pid, NULL, 0);
     }

@@ -27,6 +27,7 @@ struct run_req {
     int in; /* host descriptor, -1: nothing */
     struct run_output out, err;
     bool count_changes;
+    void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */
     void (*on_start)(const struct plan *p); /* once, before the command can say anything; may be NULL */
 };
 
