@@ -267,9 +267,17 @@ def mounts():
 
 
 def cgroups():
+    """Our control groups whose keeper, named in them by its pid, is no more."""
     found = set()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        found |= {os.path.join(top, d) for d in dirs if "petri" in os.path.join(top, d)}
+        for d in dirs:
+            p = os.path.join(top, d)
+            keeper = re.search(r"petri-[0-9a-f]+\.(\d+)\.", p)
+            if "petri" not in d or (keeper and os.path.exists(f"/proc/{keeper.group(1)}")):
+                continue
+            with contextlib.suppress(OSError):
+                if os.stat(p).st_uid == UID:
+                    found.add(p)
     return found
 
 

@@ -480,7 +480,7 @@ def test_pip_install_editable(petri):
     """Without network, with the system's setuptools."""
     petri.file("setup.py", "from setuptools import setup\nsetup(name='mine', version='1', py_modules=['mine'])\n")
     petri.file("mine.py", "print('imported')\n")
-    subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages",
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--system-site-packages", "--without-pip",
                     os.path.join(petri.project, ".venv")], check=True)
     py = os.path.join(petri.project, ".venv/bin/python")
     r = petri.sh(f"{py} -m pip install --no-build-isolation --no-index -q -e . 2>&1 && cd / && {py} -c 'import mine'",
