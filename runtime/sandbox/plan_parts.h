@@ -1,0 +1,12 @@
+/* runtime/sandbox/plan_parts.h - the parts of plan_make(): words in make_plan.c, the root file system in
+ * plan_root.c. */
+#pragma once
+#include "runtime/sandbox/options.h"
+
+int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p, struct err **e);
+int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *ret, struct err **e);
+void plan_make_room(struct plan *p, const char *dst);
+int plan_judge_sockets(struct plan *p, struct err **e);
+int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds *holds, struct err **e);
+int plan_store_image(const char *name, const struct paths *paths, struct plan *p, struct plan_holds *holds,
+                     struct err **e);
