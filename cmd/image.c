@@ -9,7 +9,7 @@
 
 /* Options may stand before and after operands: `image inspect NAME --json` reads naturally. */
 struct words {
-    struct strv flags;    /* for petri-image */
+    struct strv flags; /* for petri-image */
     struct strv operands;
     bool json;
 };
@@ -111,10 +111,12 @@ static int rm_run(const struct cmd *c, int argc, char **argv)
 }
 
 static const struct opt import_opts[] = {
-    { "change", 'c', "INSTRUCTION", "set CMD, ENTRYPOINT, ENV, LABEL, USER or WORKDIR, written as in a Dockerfile", NULL },
+    { "change", 'c', "INSTRUCTION",
+      "set CMD, ENTRYPOINT, ENV, LABEL, USER or WORKDIR, as in a Dockerfile", NULL },
     { "json", 0, NULL, "print what was imported as JSON", NULL },
     { "max-entries", 0, "N", "refuse more files than this (default 1000000)", NULL },
-    { "max-size", 0, "SIZE", "refuse what unpacks to more than this (default 32G, and 100 times the source's own size)", NULL },
+    { "max-size", 0, "SIZE",
+      "refuse what unpacks to more than this (default 32G, and 100 times its own size)", NULL },
     { "message", 'm', "TEXT", "a comment for the image's history", NULL },
     { "platform", 0, "linux/ARCH", "what the image is for (default: this machine)", NULL },
     { "ref", 0, "NAME", "which image of an archive or layout that holds several", NULL },
@@ -125,15 +127,16 @@ static const struct cmd image_import = {
     .summary = "make an image from a tar file or a directory",
     .usage = "[flags] TAR|DIR|- NAME[:TAG]",
     .about =
-        "TAR is the tar of a root file system, plain or compressed (gz, zst, xz, bz2), or an archive "
-        "of an image as docker save and skopeo write it; - reads it from standard input. DIR is a "
-        "root file system or an OCI image layout.\n\n"
+        "TAR is the tar of a root file system, plain or compressed (gz, zst, xz, bz2), or an "
+        "archive of an image as docker save and skopeo write it; - reads it from standard input. "
+        "DIR is a root file system or an OCI image layout.\n\n"
         "Names that lead out of the image are refused, and devices, pipes and sockets left out. "
         "Nothing is kept of an import that fails. Prints the new image's digest.",
-    .examples = "mmdebstrap bookworm - | petri image import - debian:12\ta small Debian\n"
-                "petri image import -c 'CMD [\"sh\"]' rootfs/ mine\tfrom a directory\n"
-                "skopeo copy docker-daemon:app:1 oci-archive:a.tar; petri image import a.tar app:1\t"
-                "from another tool",
+    .examples =
+        "mmdebstrap bookworm - | petri image import - debian:12\ta small Debian\n"
+        "petri image import -c 'CMD [\"sh\"]' rootfs/ mine\tfrom a directory\n"
+        "skopeo copy docker-daemon:app:1 oci-archive:a.tar; petri image import a.tar app:1\t"
+        "from another tool",
     .opts = import_opts,
     .n_opts = ARRAY_LEN(import_opts),
     .complete = "file",
@@ -151,8 +154,9 @@ static const struct cmd image_ls = {
     .aliases = "list",
     .summary = "list images",
     .usage = "[-q] [--json]",
-    .about = "The built-in image `host` (this machine's own system directories) is always there and "
-             "not listed.",
+    .about =
+        "The built-in image `host` (this machine's own system directories) is always there and "
+        "not listed.",
     .opts = ls_opts,
     .n_opts = ARRAY_LEN(ls_opts),
     .usage_exit = 2,
@@ -179,8 +183,9 @@ static const struct cmd image_rm = {
     .aliases = "remove",
     .summary = "remove images",
     .usage = "[--json] NAME[:TAG]|ID...",
-    .about = "Takes away the name, then all data that no other image uses. An ID stands for the image "
-             "with all its names. What a running sandbox uses stays until it has ended.",
+    .about =
+        "Takes away the name, then all data that no other image uses. An ID stands for the image "
+        "with all its names. What a running sandbox uses stays until it has ended.",
     .opts = json_opts,
     .n_opts = ARRAY_LEN(json_opts),
     .complete = "image",
@@ -197,7 +202,8 @@ const struct cmd cmd_image = {
     .aliases = "images",
     .summary = "import, list and remove images",
     .usage = "COMMAND ...",
-    .about = "Images live in an OCI image layout that other tools can read; see petri(1) for where.",
+    .about =
+        "Images live in an OCI image layout that other tools can read; see petri(1) for where.",
     .subs = image_subs,
     .usage_exit = 2,
     .run = cmd_run_sub,

@@ -26,8 +26,8 @@ struct decoder {
     struct err *failed; /* from pull, on its way through libarchive */
     const unsigned char *in;
     size_t in_len;
-    bool fresh;         /* between two members or frames: the input may end here */
-    bool full;          /* the last call filled `out`: more may come without further input */
+    bool fresh; /* between two members or frames: the input may end here */
+    bool full;  /* the last call filled `out`: more may come without further input */
     z_stream z;
     ZSTD_DStream *zstd;
     struct archive *archive;
@@ -36,9 +36,17 @@ struct decoder {
 
 enum compression decode_sniff(const void *p, size_t n)
 {
-    static const struct { const char *magic; size_t n; enum compression c; } known[] = {
-        { "\x1f\x8b\x08", 3, COMPRESS_GZIP },      { "\x28\xb5\x2f\xfd", 4, COMPRESS_ZSTD },
-        { "\xfd" "7zXZ\0", 6, COMPRESS_XZ }, { "BZh", 3, COMPRESS_BZIP2 },
+    static const struct {
+        const char *magic;
+        size_t n;
+        enum compression c;
+    } known[] = {
+        { "\x1f\x8b\x08", 3, COMPRESS_GZIP },
+        { "\x28\xb5\x2f\xfd", 4, COMPRESS_ZSTD },
+        { "\xfd"
+          "7zXZ\0",
+          6, COMPRESS_XZ },
+        { "BZh", 3, COMPRESS_BZIP2 },
     };
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (n >= known[i].n && !memcmp(p, known[i].magic, known[i].n))

@@ -88,8 +88,8 @@ int import_docker(struct import *im, int dirfd, const char *label, struct err **
     int rc;
 
     if (im->opts->changed)
-        return err_new(e, ERR_USAGE, "--change and --message are for file systems; '%s' is an image",
-                       label);
+        return err_new(e, ERR_USAGE,
+                       "--change and --message are for file systems; '%s' is an image", label);
     if ((rc = import_read(dirfd, "manifest.json", label, &text, &n, e)) < 0 ||
         (rc = json_parse(text, n, &list, e)) < 0)
         return err_wrap(e, "manifest.json of '%s'", label);
@@ -104,8 +104,8 @@ int import_docker(struct import *im, int dirfd, const char *label, struct err **
         (rc = image_config_parse(ctext, cn, &c, e)) < 0)
         return err_wrap(e, "config of '%s'", label);
     if (c.diff_ids.n != paths->n)
-        return err_new(e, ERR_CORRUPT, "manifest and config of '%s' name different numbers of layers",
-                       label);
+        return err_new(e, ERR_CORRUPT,
+                       "manifest and config of '%s' name different numbers of layers", label);
     layers = mem_zalloc(paths->n * sizeof *layers);
     rc = take_layers(im, dirfd, label, paths, &c, layers, e);
     if (rc == 0 && (rc = stage_blob(&im->stage, ctext, cn, &digest, e)) == 0) {

@@ -149,7 +149,8 @@ int gc_unused(const struct store *s, struct removed *r, struct err **e)
                             index.v[i].ref ? index.v[i].ref : index.v[i].digest);
     sort(&live.blobs);
     sort(&live.layers);
-    if ((rc = list_dir(s->layers_fd, &layers, e)) < 0 || (rc = list_dir(s->blobs_fd, &blobs, e)) < 0)
+    if ((rc = list_dir(s->layers_fd, &layers, e)) < 0 ||
+        (rc = list_dir(s->blobs_fd, &blobs, e)) < 0)
         return rc;
     for (size_t i = 0; i < layers.n; i++)
         if (str_starts(layers.v[i], "sha256-") && !has(&live.layers, layers.v[i]) &&

@@ -46,17 +46,19 @@ struct staged {
     uint64_t size;
 };
 
-/* Takes one layer from fd; `want` (digest, size) and `diff_id` are what it must turn out to be, where
- * they are not NULL. */
+/* Takes one layer from fd; `want` (digest, size) and `diff_id` are what it must turn out to be,
+ * where they are not NULL. */
 int import_layer(struct import *im, int fd, const char *label, enum keep keep,
                  const struct desc *want, const char *diff_id, struct staged *ret, struct err **e);
 void staged_free_p(struct staged *s);
-/* Writes the manifest for a config and layers (bottom first) and commits under the name asked for. */
+/* Writes the manifest for a config and layers (bottom first), commits under the name asked for. */
 int import_manifest(struct import *im, const char *config_digest, size_t config_size,
                     const struct staged *layers, size_t n, struct err **e);
 int import_commit(struct import *im, const char *type, const char *digest, uint64_t size,
                   struct err **e);
 
+/* A root file system that is staged as one layer becomes an image. */
+int import_rootfs(struct import *im, const char *label, const struct staged *layer, struct err **e);
 /* image/layout.c: an OCI image layout in a directory; the manifest is kept byte for byte. */
 int import_layout(struct import *im, int dirfd, const char *label, struct err **e);
 /* image/docker.c: what `docker save` writes, unpacked in a directory. */

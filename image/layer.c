@@ -110,8 +110,9 @@ static int put_file(struct unpack *u, struct archive_entry *entry, const char *p
         return err_new(e, ERR_CORRUPT, "file '%s' has a negative size", path);
     if ((uint64_t)size > u->caps->max_bytes - u->stats.bytes) {
         format_size(u->caps->max_bytes, limit);
-        return err_new(e, ERR_LIMIT, "'%s' holds more than %s of files; --max-size raises the limit",
-                       u->label, limit);
+        return err_new(e, ERR_LIMIT,
+                       "'%s' holds more than %s of files; --max-size raises the limit", u->label,
+                       limit);
     }
     u->stats.bytes += (uint64_t)size;
     if ((rc = tree_file(u->tree, path, &fd, e)) < 0 ||
@@ -168,8 +169,9 @@ static int next_entry(struct unpack *u, struct archive_entry **ret, struct err *
     if (rc != ARCHIVE_OK && (rc != ARCHIVE_WARN || name_garbled(u->archive)))
         return read_failed(u, e);
     if (++u->stats.entries > u->caps->max_entries)
-        return err_new(e, ERR_LIMIT, "'%s' has more than %llu entries; --max-entries raises the limit",
-                       u->label, (unsigned long long)u->caps->max_entries);
+        return err_new(e, ERR_LIMIT,
+                       "'%s' has more than %llu entries; --max-entries raises the limit", u->label,
+                       (unsigned long long)u->caps->max_entries);
     return 1;
 }
 

@@ -169,8 +169,8 @@ int import_layout(struct import *im, int dirfd, const char *label, struct err **
     int rc;
 
     if (im->opts->changed)
-        return err_new(e, ERR_USAGE, "--change and --message are for file systems; '%s' is an image",
-                       label);
+        return err_new(e, ERR_USAGE,
+                       "--change and --message are for file systems; '%s' is an image", label);
     if ((rc = find_manifest(im, dirfd, label, &d, &top, e)) < 0)
         return rc;
     if ((rc = read_blob(dirfd, &d, label, &mtext, &mn, e)) < 0 ||
@@ -180,8 +180,8 @@ int import_layout(struct import *im, int dirfd, const char *label, struct err **
         (rc = image_config_parse(ctext, cn, &c, e)) < 0)
         return err_wrap(e, "config of '%s'", label);
     if (c.diff_ids.n != m.n_layers)
-        return err_new(e, ERR_CORRUPT, "manifest and config of '%s' name different numbers of layers",
-                       label);
+        return err_new(e, ERR_CORRUPT,
+                       "manifest and config of '%s' name different numbers of layers", label);
     if ((rc = take_layers(im, dirfd, label, &m, &c, e)) < 0 ||
         (rc = stage_blob(&im->stage, ctext, cn, NULL, e)) < 0 ||
         (rc = stage_blob(&im->stage, mtext, mn, NULL, e)) < 0)

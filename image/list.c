@@ -254,8 +254,7 @@ static void inspect_text(const struct desc *d, const struct manifest *m,
         add_line(out, i ? "" : "layers", c->diff_ids.v[i]);
 }
 
-int list_inspect(const char *data_dir, const char *name, bool json, struct str *out,
-                 struct err **e)
+int list_inspect(const char *data_dir, const char *name, bool json, struct str *out, struct err **e)
 {
     CLEANUP(index_free_p) struct index i = { 0 };
     CLEANUP(manifest_free_p) struct manifest m = { 0 };

@@ -152,7 +152,8 @@ static int import_answer(const struct import_result *r, bool json)
     if (r->layers > 1)
         str_addf(&text, " in %llu layers", (unsigned long long)r->layers);
     if (r->skipped)
-        str_addf(&text, "; left out %llu devices, pipes or sockets", (unsigned long long)r->skipped);
+        str_addf(&text, "; left out %llu devices, pipes or sockets",
+                 (unsigned long long)r->skipped);
     note(text.p);
     if (r->arch && strcmp(r->arch, oci_host_arch())) {
         AUTOFREE char *warn = str_printf("%s is for %s; this machine is %s and may not run it",
@@ -229,9 +230,10 @@ static int do_rm(const char *data, const struct words *w)
         for (size_t i = 0; i < r.names.n; i++)
             printf("%s\n", r.names.v[i]);
     if (r.busy) {
-        AUTOFREE char *text = str_printf("%llu layers are used by a running sandbox; they go with the "
-                                         "next petri image rm after it ended",
-                                         (unsigned long long)r.busy);
+        AUTOFREE char *text =
+            str_printf("%llu layers are used by a running sandbox; they go with the "
+                       "next petri image rm after it ended",
+                       (unsigned long long)r.busy);
         note(text);
     }
     return 0;

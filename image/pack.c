@@ -84,7 +84,8 @@ static la_ssize_t on_write(struct archive *a, void *ctx, const void *buf, size_t
 static int write_failed(struct pack *p, const char *path, struct err **e)
 {
     const char *why = archive_error_string(p->archive);
-    return err_new(e, ERR_FAILED, "pack '%s/%s': %s", p->label, path, why ? why : "can't be written");
+    return err_new(e, ERR_FAILED, "pack '%s/%s': %s", p->label, path,
+                   why ? why : "can't be written");
 }
 
 /* File capabilities belong to the image, though no sandbox of petri's honours them. */
@@ -107,8 +108,9 @@ static int put_header(struct pack *p, struct archive_entry *entry, const char *p
     archive_entry_set_gid(entry, mine && st->st_gid == getegid() ? 0 : st->st_gid);
     archive_entry_set_mtime(entry, st->st_mtim.tv_sec, 0);
     if (++p->entries > p->caps->max_entries)
-        return err_new(e, ERR_LIMIT, "'%s' has more than %llu entries; --max-entries raises the limit",
-                       p->label, (unsigned long long)p->caps->max_entries);
+        return err_new(e, ERR_LIMIT,
+                       "'%s' has more than %llu entries; --max-entries raises the limit", p->label,
+                       (unsigned long long)p->caps->max_entries);
     if (archive_write_header(p->archive, entry) != ARCHIVE_OK)
         return write_failed(p, path, e);
     return 0;
@@ -144,15 +146,17 @@ static int put_file(struct pack *p, struct archive_entry *entry, int dirfd, cons
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, "read '%s/%s'", p->label, path);
     if (!S_ISREG(st.st_mode))
-        return err_new(e, ERR_FAILED, "'%s/%s' changed while it was read; try again", p->label, path);
+        return err_new(e, ERR_FAILED, "'%s/%s' changed while it was read; try again", p->label,
+                       path);
     if (st.st_nlink > 1 && (first = seen_before(p, st.st_ino, path))) {
         archive_entry_copy_hardlink(entry, first);
         return put_header(p, entry, path, &st, e);
     }
     if ((uint64_t)st.st_size > p->caps->max_bytes - p->bytes) {
         format_size(p->caps->max_bytes, limit);
-        return err_new(e, ERR_LIMIT, "'%s' holds more than %s of files; --max-size raises the limit",
-                       p->label, limit);
+        return err_new(e, ERR_LIMIT,
+                       "'%s' holds more than %s of files; --max-size raises the limit", p->label,
+                       limit);
     }
     p->bytes += (uint64_t)st.st_size;
     archive_entry_set_size(entry, st.st_size);
@@ -186,8 +190,9 @@ static int put_any(struct pack *p, int dirfd, const char *name, const char *path
     if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         rc = err_sys(e, "look at '%s/%s'", p->label, path);
     } else if (str_starts(name, ".wh.")) {
-        rc = err_new(e, ERR_INVALID, "'%s/%s': names that start with .wh. mean deletions in a layer",
-                     p->label, path);
+        rc =
+            err_new(e, ERR_INVALID, "'%s/%s': names that start with .wh. mean deletions in a layer",
+                    p->label, path);
     } else if (S_ISREG(st.st_mode)) {
         rc = put_file(p, entry, dirfd, name, path, e);
     } else if (S_ISLNK(st.st_mode)) {
@@ -231,8 +236,12 @@ static int put_dir(struct pack *p, int fd, const char *path, int depth, struct e
 int pack_tree(int dirfd, const char *label, int out_fd, const struct caps *caps, dev_t store_dev,
               ino_t store_ino, uint64_t *ret_skipped, struct err **e)
 {
-    CLEANUP(pack_free_p) struct pack p = { .label = label, .caps = caps, .out_fd = out_fd,
-                                           .store_dev = store_dev, .store_ino = store_ino };
+    CLEANUP(pack_free_p)
+    struct pack p = { .label = label,
+                      .caps = caps,
+                      .out_fd = out_fd,
+                      .store_dev = store_dev,
+                      .store_ino = store_ino };
     struct archive_entry *root = archive_entry_new();
     struct stat st;
     int rc;

@@ -116,8 +116,8 @@ int stage_blob(const struct stage *g, const void *p, size_t n, char **ret_digest
 {
     AUTOFREE char *digest = sha_of(p, n);
     AUTOFREE char *path = path_join("blobs", digest_hex(digest));
-    AUTOCLOSE int fd = openat(g->fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                              0600);
+    AUTOCLOSE int fd =
+        openat(g->fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0 || fs_write_all(fd, p, n) < 0)
         return err_sys(e, "write a blob to the store");
@@ -225,8 +225,7 @@ static int names_of(const struct index *i, const char *name, struct strv *ret, s
     return 0;
 }
 
-int store_remove(const struct store *s, char **names, size_t n, struct removed *ret,
-                 struct err **e)
+int store_remove(const struct store *s, char **names, size_t n, struct removed *ret, struct err **e)
 {
     CLEANUP(removed_free_p) struct removed r = { 0 };
     CLEANUP(index_free_p) struct index index = { 0 };

@@ -33,19 +33,19 @@ int stage_open(const struct store *s, struct stage *ret, struct err **e);
 void stage_close_p(struct stage *g);
 /* Puts a small blob in; ret_digest may be NULL. */
 int stage_blob(const struct stage *g, const void *p, size_t n, char **ret_digest, struct err **e);
-/* Makes everything staged durable and visible under the name `ref` ("name:tag"), which it takes from
- * whoever had it. */
+/* Makes everything staged durable and visible under the name `ref` ("name:tag"), which it takes
+ * from whoever had it. */
 int stage_commit(const struct store *s, const struct stage *g, const char *ref,
                  const char *manifest_type, const char *manifest_digest, uint64_t manifest_size,
                  struct err **e);
 
 struct removed {
-    struct strv names; /* references that went */
+    struct strv names;            /* references that went */
     uint64_t blobs, layers, busy; /* busy: layers that a running sandbox holds */
 };
 
-/* Takes away names (or IDs with all their names), then what no name leads to any more. None is taken
- * away when one of them is unknown. */
+/* Takes away names (or IDs with all their names), then what no name leads to any more. None is
+ * taken away when one of them is unknown. */
 int store_remove(const struct store *s, char **names, size_t n, struct removed *ret,
                  struct err **e);
 void removed_free_p(struct removed *r);

@@ -80,8 +80,7 @@ static int check_caps(const struct stream *s, struct err **e)
         return err_new(e, ERR_LIMIT, "'%s' unpacks to more than %s; --max-size raises the limit",
                        s->label, size);
     }
-    if (s->caps->ratio && s->plain_bytes > ratio_from &&
-        s->plain_bytes / MAX_RATIO > s->raw_bytes)
+    if (s->caps->ratio && s->plain_bytes > ratio_from && s->plain_bytes / MAX_RATIO > s->raw_bytes)
         return err_new(e, ERR_LIMIT,
                        "'%s' unpacks to more than %d times its size; if that is meant, say how "
                        "large it may get with --max-size",
@@ -111,7 +110,8 @@ int stream_open(int fd, const char *label, const struct caps *caps, enum keep ke
         s->sniffed += (size_t)n;
     }
     if (!s->sniffed)
-        return err_new(e, ERR_INVALID, "'%s' is empty; a tar of a root file system is wanted", label);
+        return err_new(e, ERR_INVALID, "'%s' is empty; a tar of a root file system is wanted",
+                       label);
     s->compression = decode_sniff(s->in, s->sniffed);
     if (s->compression != COMPRESS_NONE)
         s->plain_sha = sha_new();

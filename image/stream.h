@@ -13,9 +13,9 @@
 #include "base/err.h"
 
 struct caps {
-    uint64_t max_bytes;   /* of the unpacked layer: the tar itself, and the sizes of its files */
+    uint64_t max_bytes; /* of the unpacked layer: the tar itself, and the sizes of its files */
     uint64_t max_entries;
-    bool ratio;           /* refuse what unpacks to 100 times its size and more (beyond 256 MiB) */
+    bool ratio; /* refuse what unpacks to 100 times its size and more (beyond 256 MiB) */
     const volatile sig_atomic_t *stop; /* set by a signal; may be NULL */
 };
 

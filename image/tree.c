@@ -149,8 +149,7 @@ int tree_file(struct tree *t, const char *raw, int *ret_fd, struct err **e)
     return 0;
 }
 
-int tree_file_done(struct tree *t, int fd, uint64_t size, const struct tree_meta *m,
-                   struct err **e)
+int tree_file_done(struct tree *t, int fd, uint64_t size, const struct tree_meta *m, struct err **e)
 {
     struct timespec ts[2];
     int rc;
@@ -264,8 +263,8 @@ static int by_path_deepest_first(const void *a, const void *b)
 
 static int set_dir(struct tree *t, const struct later *l, struct err **e)
 {
-    AUTOCLOSE int fd = fs_open_beneath(t->root, *l->path ? l->path : ".", O_RDONLY | O_DIRECTORY,
-                                       0, RESOLVE_NO_XDEV);
+    AUTOCLOSE int fd = fs_open_beneath(t->root, *l->path ? l->path : ".", O_RDONLY | O_DIRECTORY, 0,
+                                       RESOLVE_NO_XDEV);
     struct timespec ts[2];
     int rc;
 

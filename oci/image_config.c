@@ -8,9 +8,9 @@
 #include "oci/manifest.h"
 
 enum {
-    MAX_WORDS = 4096,         /* of env, cmd, entrypoint, labels each */
-    MAX_WORD = 131071,        /* what execve takes as one word */
-    MAX_TOTAL = 1 << 20,      /* of all words together; execve takes 2 MiB by default */
+    MAX_WORDS = 4096,    /* of env, cmd, entrypoint, labels each */
+    MAX_WORD = 131071,   /* what execve takes as one word */
+    MAX_TOTAL = 1 << 20, /* of all words together; execve takes 2 MiB by default */
     MAX_USER = 64,
 };
 
@@ -193,8 +193,7 @@ int image_config_parse(const char *text, size_t n, struct image_config *ret, str
         (rc = get_head(j, "variant", &c.variant, e)) < 0 ||
         (rc = get_head(j, "created", &c.created, e)) < 0 ||
         (rc = get_diff_ids(j, &c.diff_ids, e)) < 0 ||
-        (rc = get_words(run, "Env", &total, &c.env, e)) < 0 ||
-        (rc = check_env(&c.env, e)) < 0 ||
+        (rc = get_words(run, "Env", &total, &c.env, e)) < 0 || (rc = check_env(&c.env, e)) < 0 ||
         (rc = get_words(run, "Entrypoint", &total, &c.entrypoint, e)) < 0 ||
         (rc = get_words(run, "Cmd", &total, &c.cmd, e)) < 0 ||
         (rc = get_labels(run, &total, &c.labels, e)) < 0 ||

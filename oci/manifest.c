@@ -181,7 +181,7 @@ void jw_json(struct jsonw *w, const char *key, const struct json *j)
 const char *oci_host_arch(void)
 {
     static const char *const names[][2] = {
-        { "x86_64", "amd64" }, { "aarch64", "arm64" }, { "i686", "386" },
+        { "x86_64", "amd64" }, { "aarch64", "arm64" },   { "i686", "386" },
         { "armv7l", "arm" },   { "riscv64", "riscv64" },
     };
     struct utsname u;

@@ -24,7 +24,7 @@ enum {
 struct desc {
     char *media_type, *digest;
     uint64_t size;
-    char *ref;                /* the ref.name annotation, or NULL */
+    char *ref;                 /* the ref.name annotation, or NULL */
     char *os, *arch, *variant; /* of its platform, or NULL */
 };
 

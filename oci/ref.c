@@ -67,8 +67,7 @@ static bool name_valid(const char *name)
 static bool tag_valid(const char *tag)
 {
     size_t n = strlen(tag);
-    return n && n <= MAX_TAG && !strchr(".-", tag[0]) &&
-           strspn(tag, LOWER UPPER DIGITS "_.-") == n;
+    return n && n <= MAX_TAG && !strchr(".-", tag[0]) && strspn(tag, LOWER UPPER DIGITS "_.-") == n;
 }
 
 int ref_parse(const char *text, struct ref *ret, struct err **e)
@@ -82,8 +81,8 @@ int ref_parse(const char *text, struct ref *ret, struct err **e)
         return err_new(e, ERR_INVALID, "image name '%.60s...' is longer than %d characters", text,
                        MAX_NAME);
     if (strchr(text, '@') || !strcmp(name, "sha256"))
-        return err_new(e, ERR_INVALID, "image name '%s' holds a digest; a name like 'debian:12' is wanted",
-                       text);
+        return err_new(e, ERR_INVALID,
+                       "image name '%s' holds a digest; a name like 'debian:12' is wanted", text);
     if (!name_valid(name))
         return err_new(e, ERR_INVALID,
                        "image name '%s' is not valid: lower-case letters, digits and . _ - "

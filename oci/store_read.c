@@ -62,8 +62,8 @@ static int find_id(const struct index *i, const char *id, const struct desc **re
         if (!desc_is_manifest(&i->v[k]) || !str_starts(digest_hex(i->v[k].digest), hex))
             continue;
         if (found && strcmp(found->digest, i->v[k].digest))
-            return err_new(e, ERR_INVALID, "image ID '%s' fits more than one image; give more digits",
-                           id);
+            return err_new(e, ERR_INVALID,
+                           "image ID '%s' fits more than one image; give more digits", id);
         found = found ? found : &i->v[k];
     }
     *ret = found;
@@ -89,7 +89,8 @@ int store_find(const struct index *i, const char *name, const struct desc **ret,
     if (!found && (rc = find_id(i, name, &found, e)) < 0)
         return rc;
     if (!found && ref_is_host(name))
-        return err_new(e, ERR_INVALID, "'%s' is the machine itself, not an image in the store", name);
+        return err_new(e, ERR_INVALID, "'%s' is the machine itself, not an image in the store",
+                       name);
     if (!found)
         return not_found(i, name, e);
     *ret = found;
@@ -99,8 +100,7 @@ int store_find(const struct index *i, const char *name, const struct desc **ret,
 int store_blob(const char *data_dir, const struct desc *d, char **ret, size_t *ret_len,
                struct err **e)
 {
-    AUTOFREE char *path =
-        str_printf("%s/images/blobs/sha256/%s", data_dir, digest_hex(d->digest));
+    AUTOFREE char *path = str_printf("%s/images/blobs/sha256/%s", data_dir, digest_hex(d->digest));
     AUTOFREE char *text = NULL;
     size_t n;
     int rc = fs_read(AT_FDCWD, path, MANIFEST_MAX, &text, &n, e);
@@ -171,7 +171,7 @@ static int add_layer(const char *data_dir, const char *diff_id, struct image_inf
     AUTOFREE char *fs = path_join(dir, "fs");
     int rc;
 
-    /* An overlay takes a directory once; what the lower occurrence holds is in the upper one too. */
+    /* An overlay takes a directory once; what the lower one holds is in the upper one too. */
     if (strv_has(&info->layer_dirs, fs))
         return 0;
     rc = lock_layer(dir, &info->locks[info->n_locks], e);

@@ -1,9 +1,9 @@
 /* oci/store_read.h - the image store, read side: names to unpacked layers and configs.
  * Light on purpose (no libarchive, no TLS library): `petri run --image` goes through here.
  *
- * DATA/images           an OCI image layout; index.json is replaced by rename, so readers need no lock
- * DATA/layers/sha256-X/ one unpacked layer: fs/ is its tree, `lock` is held shared (flock) by whoever
- *                       uses it; who removes it holds it exclusively
+ * DATA/images           an OCI image layout; index.json is replaced by rename: readers need no lock
+ * DATA/layers/sha256-X/ one unpacked layer: fs/ is its tree, `lock` is held shared (flock) by
+ *                       whoever uses it; who removes it holds it exclusively
  * Uses: base/. Crash: nothing is written here.
  */
 #pragma once
@@ -13,14 +13,14 @@
 #include "oci/manifest.h"
 
 struct image_info {
-    char *name;              /* as stored: "debian:12"; an ID's first name where an ID was asked for */
-    char *digest;            /* of the manifest */
-    struct strv layer_dirs;  /* absolute, top first */
+    char *name;             /* as stored: "debian:12"; the first one where an ID was asked for */
+    char *digest;           /* of the manifest */
+    struct strv layer_dirs; /* absolute, top first */
     struct strv env;
-    char *workdir, *user;    /* never NULL; user "" where the image names none */
+    char *workdir, *user; /* never NULL; user "" where the image names none */
     struct strv entrypoint, cmd;
-    char *arch;              /* "amd64", ...; may be NULL */
-    int *locks;              /* one per layer, close-on-exec: keep the struct while the layers are used */
+    char *arch; /* "amd64", ...; may be NULL */
+    int *locks; /* one per layer, close-on-exec: keep the struct while the layers are used */
     size_t n_locks;
 };
 

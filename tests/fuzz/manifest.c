@@ -55,7 +55,8 @@ static void check_ref(const char *text)
     if (ref_parse(text, &r, NULL) < 0)
         return;
     full = ref_text(&r);
-    must(ref_parse(full, &same, NULL) == 0 && !strcmp(same.name, r.name) && !strcmp(same.tag, r.tag));
+    must(ref_parse(full, &same, NULL) == 0 && !strcmp(same.name, r.name) &&
+         !strcmp(same.tag, r.tag));
     must(!strstr(full, "..") || strstr(r.tag, ".."));
 }
 

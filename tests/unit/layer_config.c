@@ -8,7 +8,9 @@
 #define ID "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ROOTFS "\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"" ID "\"]}"
 
-static const struct { const char *config, *want; } workdirs[] = {
+static const struct {
+    const char *config, *want;
+} workdirs[] = {
     { "{}", "/" },
     { "null", "/" },
     { "{\"WorkingDir\":\"\"}", "/" },
@@ -42,7 +44,10 @@ static void working_directories(void)
     }
 }
 
-static const struct { const char *config; bool ok; } configs[] = {
+static const struct {
+    const char *config;
+    bool ok;
+} configs[] = {
     { "{\"User\":\"\"}", true },
     { "{\"User\":\"0\"}", true },
     { "{\"User\":\"www-data:www-data\"}", true },
@@ -82,7 +87,10 @@ static void words(void)
     }
 }
 
-static const struct { const char *text; bool ok; } whole[] = {
+static const struct {
+    const char *text;
+    bool ok;
+} whole[] = {
     { "{" ROOTFS "}", true },
     { "{\"architecture\":\"amd64\"," ROOTFS "}", true },
     { "{\"os\":\"windows\"," ROOTFS "}", false },
@@ -106,7 +114,10 @@ static void whole_configs(void)
 
 #define DESC "{\"mediaType\":\"x\",\"digest\":\"" ID "\",\"size\":1}"
 
-static const struct { const char *text; bool ok; } manifests[] = {
+static const struct {
+    const char *text;
+    bool ok;
+} manifests[] = {
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[" DESC "," DESC "]}", true },
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[]}", true },
     { "{\"schemaVersion\":1,\"config\":" DESC ",\"layers\":[]}", false },
@@ -114,11 +125,14 @@ static const struct { const char *text; bool ok; } manifests[] = {
     { "{\"schemaVersion\":2,\"config\":" DESC "}", false },
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":{}}", false },
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[1]}", false },
-    { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[{\"digest\":\"" ID "\",\"size\":1}]}", false },
+    { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[{\"digest\":\"" ID "\",\"size\":1}]}",
+      false },
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[{\"mediaType\":\"x\",\"digest\":\"" ID
-      "\",\"size\":-1}]}", false },
+      "\",\"size\":-1}]}",
+      false },
     { "{\"schemaVersion\":2,\"config\":" DESC ",\"layers\":[{\"mediaType\":\"x\",\"digest\":\"" ID
-      "\",\"size\":18446744073709551615}]}", false },
+      "\",\"size\":18446744073709551615}]}",
+      false },
 };
 
 static void manifest_table(void)

@@ -73,9 +73,14 @@ static void kinds(void)
     zstd(plain, 12345, &zs2);
     zstd(plain + 12345, PLAIN - 12345, &zs2);
     str_addn(&raw, plain, PLAIN);
-    const struct { const struct str *in; enum compression c; bool kept_plain; } all[] = {
-        { &raw, COMPRESS_NONE, true },  { &gz, COMPRESS_GZIP, false }, { &gz2, COMPRESS_GZIP, false },
-        { &zs, COMPRESS_ZSTD, true },   { &zs2, COMPRESS_ZSTD, true },
+    const struct {
+        const struct str *in;
+        enum compression c;
+        bool kept_plain;
+    } all[] = {
+        { &raw, COMPRESS_NONE, true },  { &gz, COMPRESS_GZIP, false },
+        { &gz2, COMPRESS_GZIP, false }, { &zs, COMPRESS_ZSTD, true },
+        { &zs2, COMPRESS_ZSTD, true },
     };
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         CLEANUP(stream_sum_free_p) struct stream_sum sum = { 0 };
@@ -98,7 +103,8 @@ static void kinds(void)
     for (size_t cut = 1; cut < zs.len - 4; cut += cut < 64 ? 1 : zs.len / 40) {
         CLEANUP(stream_sum_free_p) struct stream_sum sum = { 0 };
         AUTOCLOSE int fd = file_of(zs.p, zs.len - cut);
-        CHECK(drain(fd, &wide, KEEP_NOTHING, -1, &sum, NULL) == -ERR_CORRUPT, "zstd cut by %zu", cut);
+        CHECK(drain(fd, &wide, KEEP_NOTHING, -1, &sum, NULL) == -ERR_CORRUPT, "zstd cut by %zu",
+              cut);
     }
 }
 

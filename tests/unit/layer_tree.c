@@ -42,8 +42,11 @@ static const struct {
     { { { 's', "a", "../out", 0 }, { 'd', "a", 0, 0 }, { 'f', "a/new", 0, 0 } }, "a/new" },
     { { { 's', "a", "../out/secret", 0 }, { 'f', "a", 0, 0 } }, "a" },
     { { { 's', "a", "../out/secret", 0 }, { 'h', "b", "a", 0 }, { 'f', "b", 0, 0 } }, "b" },
-    { { { 'd', "a", 0, 0 }, { 'f', "a/x", 0, 0 }, { 's', "a", "../out", 0 },
-        { 'f', "a/new", 0, -ERR_DENIED } }, NULL },
+    { { { 'd', "a", 0, 0 },
+        { 'f', "a/x", 0, 0 },
+        { 's', "a", "../out", 0 },
+        { 'f', "a/new", 0, -ERR_DENIED } },
+      NULL },
     { { { 'h', "a", "../out/secret", -ERR_DENIED } }, NULL },
     { { { 'h', "a", "/out/secret", -ERR_INVALID } }, NULL },
     { { { 'd', "d", 0, 0 }, { 'h', "a", "d", -ERR_DENIED } }, NULL },
@@ -107,14 +110,16 @@ static void table(void)
         for (const struct step *s = cases[i].steps; s->kind; s++) {
             int rc = play(t, s);
             failed = rc < 0;
-            CHECK(rc == s->rc, "case %zu: %c '%s' gave %d, want %d", i, s->kind, s->path, rc, s->rc);
+            CHECK(rc == s->rc, "case %zu: %c '%s' gave %d, want %d", i, s->kind, s->path, rc,
+                  s->rc);
         }
         if (!failed)
             CHECK(tree_finish(t, NULL) == 0, "case %zu", i);
         if (cases[i].there) {
             CHECK(fstatat(in, cases[i].there, &st, AT_SYMLINK_NOFOLLOW) == 0, "case %zu: '%s'", i,
                   cases[i].there);
-            CHECK(!(st.st_mode & S_ISUID) && !S_ISLNK(st.st_mode), "case %zu: mode %o", i, st.st_mode);
+            CHECK(!(st.st_mode & S_ISUID) && !S_ISLNK(st.st_mode), "case %zu: mode %o", i,
+                  st.st_mode);
         }
         outside_is_whole(i);
         CHECK(fs_remove_tree(AT_FDCWD, "in", NULL) == 0, "remove");
@@ -151,7 +156,8 @@ static void names(void)
 /* Modes of directories come last, children first, the last word counts. */
 static void modes(void)
 {
-    static const struct tree_meta locked = { .mode = 0, .mtime = 5 }, plain = { .mode = 0750, .mtime = 7 };
+    static const struct tree_meta locked = { .mode = 0, .mtime = 5 },
+                                  plain = { .mode = 0750, .mtime = 7 };
     struct stat st;
     AUTOCLOSE int in = -1;
     CHECK(mkdir("in", 0755) == 0, "mkdir");
@@ -159,16 +165,19 @@ static void modes(void)
     CLEANUP(tree_free_p) struct tree *t = tree_new(in);
 
     CHECK(tree_dir(t, "a", &locked, NULL) == 0 && tree_dir(t, "a/b", &plain, NULL) == 0 &&
-          tree_dir(t, "-", &plain, NULL) == 0 && tree_dir(t, "c", &locked, NULL) == 0 &&
-          tree_dir(t, "c", &plain, NULL) == 0 && tree_dir(t, ".", &locked, NULL) == 0, "make");
+              tree_dir(t, "-", &plain, NULL) == 0 && tree_dir(t, "c", &locked, NULL) == 0 &&
+              tree_dir(t, "c", &plain, NULL) == 0 && tree_dir(t, ".", &locked, NULL) == 0,
+          "make");
     umask(0077);
     CHECK(tree_symlink(t, "new/below/link", "x", &plain, NULL) == 0, "without its directories");
     umask(0022);
     CHECK(stat("in/new/below", &st) == 0 && (st.st_mode & 07777) == 0755, "mode %o", st.st_mode);
     CHECK(stat("in/new", &st) == 0 && (st.st_mode & 07777) == 0755, "mode %o", st.st_mode);
     CHECK(tree_finish(t, NULL) == 0, "finish");
-    CHECK(stat("in", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_mtime == 5, "root %o", st.st_mode);
-    CHECK(chmod("in", 0700) == 0 && stat("in/c", &st) == 0 && (st.st_mode & 07777) == 0750, "twice");
+    CHECK(stat("in", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_mtime == 5, "root %o",
+          st.st_mode);
+    CHECK(chmod("in", 0700) == 0 && stat("in/c", &st) == 0 && (st.st_mode & 07777) == 0750,
+          "twice");
     CHECK(stat("in/a", &st) == 0 && (st.st_mode & 07777) == 0 && st.st_mtime == 5, "locked");
     CHECK(chmod("in/a", 0700) == 0 && stat("in/a/b", &st) == 0 && st.st_mtime == 7, "below");
     CHECK(fs_remove_tree(AT_FDCWD, "in", NULL) == 0, "remove");
@@ -183,7 +192,8 @@ static void mount_places(void)
         CHECK(mkdir("in", 0755) == 0, "mkdir");
         AUTOCLOSE int in = open("in", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         CLEANUP(tree_free_p) struct tree *t = tree_new(in);
-        int rc = i % 2 ? tree_symlink(t, name, "../out", &meta, NULL) : tree_dir(t, name, &meta, NULL);
+        int rc =
+            i % 2 ? tree_symlink(t, name, "../out", &meta, NULL) : tree_dir(t, name, &meta, NULL);
         CHECK(rc == 0, "make");
         CHECK(tree_finish(t, NULL) == (i % 2 ? -ERR_DENIED : 0), "%s %zu", name, i % 2);
         CHECK(fs_remove_tree(AT_FDCWD, "in", NULL) == 0, "remove");

@@ -6,7 +6,9 @@
 #include "oci/ref.h"
 #include "oci/store_read.h"
 
-static const struct { const char *in, *want; } names[] = {
+static const struct {
+    const char *in, *want;
+} names[] = {
     { "debian", "debian:latest" },
     { "debian:12", "debian:12" },
     { "team/tools", "team/tools:latest" },
@@ -110,16 +112,21 @@ static void digests(void)
     CHECK(!digest_valid(d) && !digest_valid(NULL) && !digest_valid("sha256:../../x"), "others");
 }
 
-static const char three[] =
-    "{\"schemaVersion\":2,\"manifests\":["
+static const char three[] = "{\"schemaVersion\":2,\"manifests\":["
 #define ENTRY(hex, ref)                                                                            \
     "{\"mediaType\":\"" MT_MANIFEST "\",\"size\":1,\"digest\":\"sha256:" hex                       \
     "\",\"annotations\":{\"" ANNOTATION_REF "\":\"" ref "\"}}"
-    ENTRY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1", "debian:12") ","
-    ENTRY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2", "tools:latest") ","
-    ENTRY("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb3", "abcdef:latest") "]}";
+    ENTRY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1",
+          "debian:12") "," ENTRY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2",
+                                 "tools:latest") "," ENTRY("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+                                                           "bbbbbbbbbbbbbbbbbbbbbbbb3",
+                                                           "abcdef:latest") "]}";
 
-static const struct { const char *name, *want; int rc; const char *says; } finds[] = {
+static const struct {
+    const char *name, *want;
+    int rc;
+    const char *says;
+} finds[] = {
     { "debian:12", "debian:12", 0, "" },
     { "tools", "tools:latest", 0, "" },
     { "tools:latest", "tools:latest", 0, "" },
