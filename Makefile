@@ -15,8 +15,9 @@ bench: all
 bench-peers:
 	@scripts/setup bench
 
-soak: all
-	@tests/soak/run --petri build/petri
+# The parts that live on chance, for longer: fuzzing, and kills at random moments.
+soak:
+	@PETRI_FUZZ_SECONDS=300 PETRI_TEST_KILLS=5000 PETRI_TEST_TIMEOUT=7200 scripts/test fuzz root user nosub
 
 install: all
 	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
