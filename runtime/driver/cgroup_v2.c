@@ -45,13 +45,7 @@ static size_t own_path(const struct cgroup_self *self, char path[static 4096])
 
 /* ---- the leaf ---------------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name, *file;
-} controllers[LIMIT_N] = {
-    [LIMIT_MEMORY] = { "+memory", "memory.max" },
-    [LIMIT_CPU] = { "+cpu", "cpu.max" },
-    [LIMIT_PIDS] = { "+pids", "pids.max" },
-};
+static const char *const controllers[LIMIT_N] = { "+memory", "+cpu", "+pids" };
 
 static int write_limit(struct cgroup *c, int limit)
 {
@@ -87,8 +81,8 @@ static void limit_leaf(struct cgroup *c, int parent, const char *above)
         int rc = write_limit(c, i);
         if (rc == -ENOENT) {
             if (above)
-                (void)cgroup_put(AT_FDCWD, above, controllers[i].name);
-            (void)cgroup_put(parent, "cgroup.subtree_control", controllers[i].name);
+                (void)cgroup_put(AT_FDCWD, above, controllers[i]);
+            (void)cgroup_put(parent, "cgroup.subtree_control", controllers[i]);
             rc = write_limit(c, i);
         }
         if (rc == 0)
