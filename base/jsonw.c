@@ -5,29 +5,14 @@
 
 #include "base/json.h"
 
-static const char *utf8_next(const char *p, const char *end)
-{
-    unsigned char c = (unsigned char)*p;
-    int len = c < 0x80 ? 1 : (c >= 0xc2 && c < 0xe0) ? 2 : (c & 0xf0) == 0xe0 ? 3
-              : (c >= 0xf0 && c < 0xf5) ? 4 : 0;
-    if (!len || end - p < len)
-        return NULL;
-    for (int i = 1; i < len; i++)
-        if (((unsigned char)p[i] & 0xc0) != 0x80)
-            return NULL;
-    unsigned char d = len > 1 ? (unsigned char)p[1] : 0;
-    if ((c == 0xe0 && d < 0xa0) || (c == 0xed && d > 0x9f) || (c == 0xf0 && d < 0x90) ||
-        (c == 0xf4 && d > 0x8f))
-        return NULL;
-    return p + len;
-}
-
 bool utf8_valid(const void *p, size_t n)
 {
-    const char *c = p, *end = c + n;
-    while (c && c < end)
-        c = utf8_next(c, end);
-    return c != NULL;
+    const char *c = p;
+    size_t len = 1;
+    uint32_t ch;
+    for (; n && (len = utf8_decode(c, n, &ch)); n -= len)
+        c += len;
+    return n == 0;
 }
 
 static void put_string(struct str *s, const char *p, size_t n)
@@ -35,9 +20,11 @@ static void put_string(struct str *s, const char *p, size_t n)
     const char *end = p + n;
     str_addc(s, '"');
     while (p < end) {
-        const char *next = utf8_next(p, end);
+        uint32_t ch;
+        size_t len = utf8_decode(p, (size_t)(end - p), &ch);
+        const char *next = p + len;
         unsigned char c = (unsigned char)*p;
-        if (!next) {
+        if (!len) {
             str_add(s, "\xef\xbf\xbd");
             next = p + 1;
         } else if (c == '"' || c == '\\') {

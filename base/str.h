@@ -67,5 +67,9 @@ void format_size(uint64_t n, char buf[24]);
  * characters and bytes that are not UTF-8 become visible escapes (\x1b, \u202e). */
 void str_add_escaped(struct str *s, const char *text, size_t n);
 
+/* Decodes one UTF-8 character; its length, 0 where the bytes are not valid. */
+size_t utf8_decode(const void *p, size_t n, uint32_t *ret);
+void str_add_base64(struct str *s, const void *p, size_t n);
+
 /* The candidate nearest to `word` (edit distance at most a third of it), or NULL. */
 const char *nearest_word(const char *word, const char *const *candidates, size_t n);

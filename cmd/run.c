@@ -96,19 +96,12 @@ static void take_opt(struct run_flags *f, const char *name, const char *value)
 /* Bytes as text; where they are not UTF-8, exact as base64 too. */
 static void json_output(struct jsonw *w, const char *key, const struct str *s)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)(s->p ? s->p : "");
+    const char *p = s->p ? s->p : "";
     jw_bytes(w, key, p, s->len);
     if (utf8_valid(p, s->len))
         return;
     AUTOSTR struct str b = STR_INIT;
-    for (size_t i = 0; i < s->len; i += 3) {
-        size_t left = s->len - i;
-        uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? p[i + 1] : 0u) << 8 | (left > 2 ? p[i + 2] : 0u);
-        const char out[] = { digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
-                             left > 2 ? digits[v & 63] : '=' };
-        str_addn(&b, out, 4);
-    }
+    str_add_base64(&b, p, s->len);
     AUTOFREE char *name = str_printf("%s_base64", key);
     jw_str(w, name, b.p);
 }
