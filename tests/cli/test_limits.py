@@ -127,6 +127,22 @@ def test_disk_then_room_again(petri):
     petri.sh("dd if=/dev/zero of=x bs=1M count=64 2>/dev/null; rm x; echo fits >y", "--disk", "16M").ok()
 
 
+@pytest.mark.root
+def test_disk_beyond_memory_is_a_loop(petri):
+    r = petri.sh("dd if=/dev/zero of=x bs=1M count=128 2>&1; stat -c %s x", "-m", "64M", "--disk", "48M").ok()
+    assert "No space" in r.out and int(r.out.split()[-1]) <= 48 << 20, r
+    j = petri.json("-m", "64M", "--disk", "48M", "--", "true", rc=0)
+    assert j["limits"]["disk"] == {"value": 48 << 20, "enforced": "loop"}, j["limits"]
+
+
+@pytest.mark.user
+def test_disk_beyond_memory_is_watched(petri):
+    """Nothing in the kernel stops it, so petri does: the sandbox ends."""
+    j = petri.json("--disk", "1100M", "--", "sh", "-c", "fallocate -l 1300M x; echo STARTED; sleep 10", rc=137)
+    assert j["limits"]["disk"]["enforced"] == "watched" and {"type": "disk"} in j["events"], j
+    assert j["stdout"] == "STARTED\n" and j["wall_ms"] < 8000
+
+
 def test_disk_copy_up_counts(petri):
     petri.file("big", b"x" * (32 << 20))
     r = petri.sh("echo more >>big; echo $?", "--disk", "16M")

@@ -203,6 +203,27 @@ def test_suspend(tty):
     assert t.wait() == 8 and b"GOT-TSTP" in t.seen
 
 
+HOSTILE = rb"A\033]52;c;QUJD\007B\033[31mC\033[0m\033[cD\033P+q544e\033\\E"
+
+
+def test_output_is_filtered(tty):
+    """Colours pass; the clipboard, requests for an answer and device strings do not."""
+    t = tty("--", "printf", HOSTILE.decode())
+    assert t.wait() == 0
+    assert b"\x1b[31mC" in t.seen and b"AB" in t.seen, t.seen
+    assert b"]52" not in t.seen and b"\x1b[c" not in t.seen and b"\x1bP" not in t.seen, t.seen
+
+
+def test_raw_terminal(tty):
+    t = tty("--raw-terminal", "--", "printf", HOSTILE.decode())
+    assert t.wait() == 0 and b"\x1b]52;c;QUJD\x07" in t.seen
+
+
+def test_no_tty_flag(tty):
+    t = tty("-T", "--", "sh", "-c", "test -t 1 || echo NO-TTY")
+    assert t.wait() == 0 and b"NO-TTY" in t.seen and t.restored()
+
+
 def test_term_is_passed(tty):
     t = tty("--", "sh", "-c", "echo term=$TERM")
     assert t.wait() == 0 and b"term=xterm" in t.seen

@@ -1,0 +1,166 @@
+"""The image `host`: this machine's own programs and nothing else of the machine."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from helpers import CANARY, MODE, read, tree, write
+
+
+@pytest.mark.parametrize("program", ["python3 --version", "gcc --version", "git --version", "perl -v",
+                                     "bash --version", "cmake --version", "make --version"])
+def test_same_programs(petri, program):
+    if not shutil.which(program.split()[0], path=petri.env["PATH"]):
+        pytest.skip("not installed on this machine")
+    outside = subprocess.run(program.split(), env=petri.env, capture_output=True, text=True).stdout
+    assert petri.run("--", *program.split()).ok().out == outside
+
+
+def test_compile_and_run(petri):
+    petri.file("t.c", '#include <stdio.h>\nint main(void) { puts("compiled"); return 0; }\n')
+    assert petri.sh("gcc -o /tmp/t t.c && /tmp/t && gcc -o t t.c && ./t").ok().out == "compiled\n" * 2
+
+
+def test_python_with_its_packages(petri):
+    petri.run("--", "python3", "-c", "import ssl, sqlite3, setuptools, pwd, os; pwd.getpwuid(os.getuid())").ok()
+
+
+def test_package_data_base_can_be_read(petri):
+    outside = subprocess.run(["dpkg-query", "-W", "bash"], capture_output=True, text=True).stdout
+    assert petri.run("--", "dpkg-query", "-W", "bash").ok().out == outside
+
+
+def test_what_is_not_there(petri):
+    """Other people's files, services' data, keys, logs, sockets."""
+    r = petri.sh("ls -A /root /home /srv /boot /media /mnt /run /var/log /var/spool /var/mail /var/cache "
+                 "/var/lib 2>/dev/null | grep -v :; ls /etc/ssh/ssh_host* /etc/ssl/private /etc/sudoers "
+                 "/etc/crontab /etc/NetworkManager /etc/wireguard /lost+found 2>/dev/null; true").ok()
+    names = set(r.out.split())
+    allowed = {"dpkg", "apt", "user", "lock", "misc", "pam", "systemd", "ucf", "man", "debconf", "ldconfig",
+               "apt", "proj", os.path.basename(petri.home)}
+    me = petri.run("--", "id", "-un").ok().out.strip()
+    assert names <= allowed | {me, ".pyenv", ".cargo", ".rustup"}, names - allowed
+    for name in os.listdir("/home"):
+        if name != me:
+            assert name not in names, "another account's home shows"
+
+
+def test_etc_is_an_allowlist(petri):
+    """Nothing that only root may read, nothing with a host's or a person's identity."""
+    r = petri.sh("find /etc -type f ! -readable 2>/dev/null; find /etc -name '*key*' -path '*private*'; "
+                 "cat /etc/machine-id /etc/fstab 2>/dev/null").ok()
+    assert set(r.out.split()) <= {"/etc/shadow", "/etc/gshadow"}, r
+
+
+def test_system_is_read_only(petri):
+    r = petri.sh("touch /usr/x /usr/bin/x /etc/x /opt/x /bin/x /var/lib/dpkg/x /x; rm -f /usr/bin/env; "
+                 "ls /usr/bin/env").ok()
+    assert r.out == "/usr/bin/env\n" and not os.path.exists("/usr/x")
+
+
+# --- tool chains in the home -----------------------------------------------------------------
+
+def tool(path, says):
+    return write(path, f"#!/bin/sh\necho {says}\n", 0o755)
+
+
+@pytest.fixture
+def home(petri):
+    """A home with tool chains as their installers make them, and the tokens that lie beside."""
+    h = petri.home
+    tool(f"{h}/.cargo/bin/cargo", "cargo")
+    write(f"{h}/.cargo/config.toml", CANARY)
+    tool(f"{h}/.nvm/versions/node/v20/bin/node", "node")
+    write(f"{h}/.nvm/.npmrc", CANARY)
+    tool(f"{h}/.pyenv/shims/python9", "pyenv")
+    tool(f"{h}/go/bin/gotool", "go")
+    tool(f"{h}/.volta/bin/volta", "volta")
+    tool(f"{h}/.local/share/pipx/venvs/black/bin/black", "pipx")
+    os.makedirs(f"{h}/.local/bin")
+    os.symlink(f"{h}/.local/share/pipx/venvs/black/bin/black", f"{h}/.local/bin/black")
+    tool(f"{h}/odd/place/oddtool", "odd")
+    write(f"{h}/odd/private", CANARY)
+    dirs = [".cargo/bin", ".nvm/versions/node/v20/bin", ".pyenv/shims", "go/bin", ".volta/bin", ".local/bin",
+            "odd/place"]
+    petri.env["PATH"] = ":".join([f"{h}/{d}" for d in dirs] + ["/usr/bin", "/bin"])
+    return h
+
+
+def test_tools_of_the_home_are_found(petri, home):
+    r = petri.sh("cargo; node; python9; gotool; volta; black; oddtool").ok()
+    assert r.out.split() == ["cargo", "node", "pyenv", "go", "volta", "pipx", "odd"], r
+
+
+def test_tools_come_without_secrets(petri, home):
+    before = tree(home)
+    r = petri.sh(f"cat {home}/.cargo/credentials.toml {home}/.cargo/config.toml {home}/.nvm/.npmrc "
+                 f"{home}/.npmrc {home}/odd/private {home}/.ssh/id_rsa; grep -r CANARY {home}; "
+                 f"echo x >{home}/.cargo/bin/cargo; rm -f {home}/go/bin/gotool; touch {home}/.pyenv/shims/new")
+    assert CANARY not in r.out, r
+    assert tree(home) == before
+
+
+def test_path_can_not_bring_secrets_in(petri):
+    """PATH is a wish, not a key: a home, a credentials directory or / in it stay out."""
+    h = petri.home
+    os.symlink(f"{h}/.ssh", f"{h}/innocent")
+    tool(f"{h}/toplevel", "top")
+    petri.env["PATH"] = f"{h}:{h}/.ssh:{h}/innocent:{h}/.aws:/:/run:/proc/self/root:.:/usr/bin:/bin"
+    r = petri.sh(f"cat {h}/.ssh/id_rsa {h}/innocent/id_rsa {h}/.aws/credentials {h}/.netrc; ls -A {h}; echo $PATH")
+    assert CANARY not in r.out and ".ssh" not in r.out.replace(r.out.splitlines()[-1], ""), r
+    assert ":.:" not in r.out
+
+
+def test_variables_of_tool_chains(petri, home):
+    os.makedirs(f"{home}/.rustup/toolchains/stable")
+    petri.env.update({"NVM_DIR": f"{home}/.nvm", "PYENV_ROOT": f"{home}/.pyenv", "RUSTUP_HOME": f"{home}/.rustup",
+                      "JAVA_HOME": "/nowhere/java", "GOPATH": f"{home}/nothing-there"})
+    r = petri.run("--", "env").ok()
+    got = dict(x.split("=", 1) for x in r.out.splitlines() if "=" in x)
+    assert got.get("NVM_DIR") == f"{home}/.nvm" and got.get("PYENV_ROOT") == f"{home}/.pyenv", r
+    assert "JAVA_HOME" not in got and "GOPATH" not in got, r
+
+
+# --- user 0 ----------------------------------------------------------------------------------
+
+def build_deb(petri):
+    d = petri.path("deb")
+    write(f"{d}/DEBIAN/control", "Package: petri-hello\nVersion: 1\nArchitecture: all\nMaintainer: t <t@t>\n"
+                                 "Description: a package to try things with\n")
+    write(f"{d}/DEBIAN/postinst", "#!/bin/sh\nset -e\necho configured >/etc/petri-hello.conf\n", 0o755)
+    write(f"{d}/usr/bin/petri-hello", "#!/bin/sh\necho hello from a package\n", 0o755)
+    out = os.path.join(petri.project, "hello.deb")
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", d, out], check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+@pytest.mark.root
+def test_install_a_package(petri):
+    """apt-get install of a local .deb works for user 0, and the host stays as it was."""
+    build_deb(petri)
+    before = read("/var/lib/dpkg/status"), [os.stat(d).st_mtime_ns for d in ("/usr/bin", "/etc", "/var/lib/dpkg")]
+    r = petri.sh("apt-get install -y --no-install-recommends ./hello.deb >/tmp/log 2>&1 || cat /tmp/log; "
+                 "petri-hello; cat /etc/petri-hello.conf; dpkg-query -W petri-hello", "-u", "0", timeout=120).ok()
+    assert "hello from a package\nconfigured\n" in r.out, r
+    assert not os.path.exists("/usr/bin/petri-hello") and not os.path.exists("/etc/petri-hello.conf")
+    assert before == (read("/var/lib/dpkg/status"),
+                      [os.stat(d).st_mtime_ns for d in ("/usr/bin", "/etc", "/var/lib/dpkg")])
+
+
+@pytest.mark.root
+def test_user_zero_may_break_the_system_inside(petri):
+    r = petri.sh("rm -rf /usr/share/doc /etc/ssl /opt/*; echo x >/usr/bin/git; mv /usr/include /usr/inc2; "
+                 "ls /usr/share/doc 2>/dev/null | wc -l", "-u", "0").ok()
+    assert r.out.strip() == "0", r
+    petri.run("--", "git", "--version").ok()
+    assert os.listdir("/usr/share/doc") and os.path.isdir("/usr/include")
+
+
+@pytest.mark.skipif(MODE == "single", reason="needs a range of ids")
+def test_user_zero_owns_what_it_makes(petri):
+    r = petri.sh("touch f; chown 0:0 f; stat -c %u:%g f; touch /tmp/t; chown 12:34 /tmp/t; stat -c %u:%g /tmp/t",
+                 "-u", "0").ok()
+    assert r.out.split() == ["0:0", "12:34"], r
+    assert not re.search("f$", "\n".join(os.listdir(petri.project)))
