@@ -90,7 +90,7 @@ def seccomp_profile():
     def names(table):
         m = re.search(table + r"\[\] = \{(.*?)\n\};", src, re.S)
         if not m:
-            raise Fail("no table '%s' in oci/gen/seccomp_gen.c: teach others.py its new form" % table)
+            raise Fail("no table '%s' in oci/gen/seccomp_gen.c: others.py must learn why" % table)
         return re.findall(r'"(\w+)"', m.group(1))
 
     def arg(index, value, op, two=0):
@@ -122,7 +122,8 @@ def bundle_config(project, tag, args):
     ids = [{"containerID": 0, "hostID": 1000000, "size": 65536}]
     mounts = [bind(d, d, "ro") for d in BINDS if os.path.isdir(d)]
     mounts += [bind(project, "/workspace"), bind(project, project),
-               {"destination": "/proc", "source": "proc", "type": "proc"}, tmpfs("/dev", "mode=755"),
+               {"destination": "/proc", "source": "proc", "type": "proc"},
+               tmpfs("/dev", "mode=755"),
                {"destination": "/dev/pts", "source": "devpts", "type": "devpts",
                 "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]},
                tmpfs("/dev/shm", "nodev", "mode=1777"), tmpfs("/tmp", "nodev"),

@@ -1,7 +1,7 @@
 /* tests/bench/probe.c - the command of every start-up sample: `true` that proves where it ran.
  *
  * Prints one line of key=value: what the kernel says about this process (seccomp, no_new_privs,
- * capabilities, ids, namespaces, descriptors). `probe hold TAG` then sleeps for half a second, so
+ * capabilities, ids, namespaces, descriptors). `probe hold TAG` then sleeps for 0.3 s, so
  * that its cgroups can be read from outside; TAG is only there to be found.
  * Uses:  libc only, linked statically; the same program in petri and in every peer.
  */
@@ -55,6 +55,6 @@ int main(int argc, char **argv)
     fflush(stdout);
 
     if (argc > 1 && strcmp(argv[1], "hold") == 0)
-        usleep(500000);
+        usleep(300000);
     return 0;
 }

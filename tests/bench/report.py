@@ -98,13 +98,13 @@ def machine():
     fs = first_line("findmnt", "-no", "FSTYPE", "-T", "/var/tmp")
     virt = first_line("systemd-detect-virt", "--vm")
     return {"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(), "os": os_name,
-            "filesystem": fs, "virtual": virt, "load": os.getloadavg()[0],
+            "filesystem": fs, "virtual": virt, "load": os.getloadavg()[0], "load_end": None,
             "cgroups": "v1" if os.path.isdir("/sys/fs/cgroup/pids") else "v2"}
 
 
 def machine_text(m):
     return ("%(os)s, kernel %(kernel)s, %(cores)d cores (%(cpu)s, %(virtual)s), %(filesystem)s, "
-            "cgroup %(cgroups)s, load %(load).1f at the start" % m)
+            "cgroup %(cgroups)s, load %(load).1f at the start, %(load_end).1f at the end" % m)
 
 
 def save(path, data):

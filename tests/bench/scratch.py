@@ -113,7 +113,7 @@ class Scratch:
     def c_project(self, name, files, owner):
         top = self.path(name)
         os.mkdir(top)
-        body = "".join(C_FUNCTION % {"n": "%(n)d", "k": k} for k in range(40))
+        body = "".join(C_FUNCTION % {"n": "%(n)d", "k": k} for k in range(12))
         for n in range(files):
             with open(os.path.join(top, "m%02d.c" % n), "w", encoding="ascii") as f:
                 f.write(C_HEAD + body.replace("%(n)d", str(n)))
