@@ -2,19 +2,15 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include "base/fs.h"
 #include "runtime/driver/dirlayer_impl.h"
+#include "runtime/driver/inside.h"
 
 enum { WAIT_SECONDS = 180, TRIES = 3 };
 
@@ -84,8 +80,9 @@ static int build_once(struct job *j, struct err **e)
 }
 
 /* In the builder: until the tree did not change meanwhile. */
-static int build(struct job *j, struct err **e)
+static int build(void *arg, struct err **e)
 {
+    struct job *j = arg;
     uint64_t before, after;
     int rc;
 
@@ -107,82 +104,6 @@ static int build(struct job *j, struct err **e)
     (void)fs_remove_tree(j->dir, "tmp-new", NULL);
     return err_new(e, ERR_BUSY, "'%s' keeps changing; wait until packages are installed, then try again",
                    j->spec.src);
-}
-
-static int become_root_inside(int up, int go, struct err **e)
-{
-    char c = 'M';
-    if (unshare(CLONE_NEWUSER) < 0)
-        return err_sys(e, "make a user namespace (see petri doctor)");
-    if (RETRY(write(up, &c, 1)) != 1 || RETRY(read(go, &c, 1)) != 1)
-        return err_new(e, ERR_FAILED, "no map of user ids (see petri doctor)");
-    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 || syscall(SYS_setgroups, 0, NULL) < 0)
-        return err_sys(e, "become root of the own namespace");
-    return 0;
-}
-
-static void builder_main(struct job *j, int up, int go, pid_t parent)
-{
-    CLEANUP(err_free_p) struct err *why = NULL;
-    bool sub = j->spec.ids->mode == IDS_SUB;
-    int rc = sub ? become_root_inside(up, go, &why) : 0;
-
-    /* only now: a change of ids forgets it */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
-    if (rc == 0)
-        rc = build(j, &why);
-    if (rc < 0) {
-        AUTOFREE char *text = err_text(why);
-        (void)!write(up, text, strlen(text));
-    }
-    _exit(rc < 0);
-}
-
-/* The builder says 'M' when it needs its map, and at its end nothing or what went wrong. */
-static int serve_builder(const struct job *j, pid_t pid, int up, int go, struct err **e)
-{
-    char text[1024];
-    size_t n = 0;
-    ssize_t got;
-    int rc;
-
-    if (j->spec.ids->mode == IDS_SUB && RETRY(read(up, text, 1)) == 1) {
-        if (text[0] != 'M')
-            n = 1;
-        else if ((rc = ids_write_outer(j->spec.ids, pid, e)) < 0)
-            return rc;
-        else
-            (void)!write(go, "", 1);
-    }
-    while (n < sizeof text - 1 && (got = RETRY(read(up, text + n, sizeof text - 1 - n))) > 0)
-        n += (size_t)got;
-    text[n] = '\0';
-    return n ? err_new(e, ERR_FAILED, "%s", text) : 0;
-}
-
-static int run_builder(struct job *j, struct err **e)
-{
-    int up[2], go[2], status = 0, rc;
-    pid_t parent = getpid(), pid;
-
-    if (pipe2(up, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
-        return err_sys(e, "pipes of the builder");
-    pid = fork();
-    if (pid == 0) {
-        close(up[0]);
-        close(go[1]);
-        builder_main(j, up[1], go[0], parent);
-    }
-    close(up[1]);
-    close(go[0]);
-    rc = pid < 0 ? err_sys(e, "start the builder") : serve_builder(j, pid, up[0], go[1], e);
-    close(up[0]);
-    close(go[1]);
-    if (pid > 0 && (RETRY(waitpid(pid, &status, 0)) < 0 || status != 0) && rc == 0)
-        rc = err_new(e, ERR_FAILED, "the builder of '%s' was ended", j->spec.src);
-    return rc < 0 ? err_wrap(e, "prepare the system's directory layer") : 0;
 }
 
 /* flock with an end: a stopped builder must not stop everybody for good. */
@@ -227,8 +148,10 @@ static int open_layer(struct job *j, const char *dir, void (*on_build)(void), bo
     if ((rc = lock_wait(lock, dir, e)) < 0)
         return rc;
     for (int i = 0; i < TRIES; i++) {
-        if ((rc = find(j, ret_fd, e)) < 0 || *ret_fd >= 0 || (rc = run_builder(j, e)) < 0)
+        if ((rc = find(j, ret_fd, e)) < 0 || *ret_fd >= 0)
             return rc;
+        if (inside_run(j->spec.ids, build, j, e) < 0)
+            return err_wrap(e, "prepare the system's directory layer");
     }
     if ((rc = find(j, ret_fd, e)) == 0 && *ret_fd < 0)
         rc = err_new(e, ERR_BUSY, "'%s' keeps changing; wait until packages are installed, then try again",

@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "runtime/driver/inside.h"
 
 static char *dir_of(const struct paths *paths, const char *id)
 {
@@ -99,7 +100,7 @@ int state_remove(const struct paths *paths, const char *id, struct err **e)
     /* the record first: without it a half-removed sandbox is garbage that the next sweep takes */
     if (unlink(record) < 0 && errno != ENOENT)
         return err_sys(e, "remove '%s'", record);
-    return fs_remove_tree(AT_FDCWD, dir, e);
+    return inside_remove(dir, e);
 }
 
 static DIR *open_top(const struct paths *paths)
@@ -121,7 +122,7 @@ void state_sweep(const struct paths *paths)
         /* a directory that was just made is locked a moment later; leave young ones alone */
         struct stat st;
         if (fstat(lock, &st) == 0 && st.st_nlink && time(NULL) - st.st_mtime >= 1)
-            (void)fs_remove_tree(AT_FDCWD, dir, NULL);
+            (void)inside_remove(dir, NULL);
     }
     if (d)
         closedir(d);
