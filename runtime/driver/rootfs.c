@@ -112,10 +112,10 @@ static int scratch_overlay(const struct rootfs *r, const char *lowers, const cha
                       root ? ",redirect_dir=on,index=off,metacopy=off" : ",userxattr");
     if (mkdir(up, 0755) < 0 || mkdir(work, 0700) < 0 || stat(like, &st) < 0)
         return err_sys(e, "prepare an overlay");
-    /* the host's root has no id here */
-    if (!root && st.st_uid == NOBODY)
+    /* the host's root has no id inside */
+    if (st.st_uid == (root ? 0 : NOBODY))
         st.st_uid = r->ids->root_uid;
-    if (!root && st.st_gid == NOBODY)
+    if (st.st_gid == (root ? 0 : NOBODY))
         st.st_gid = r->ids->root_gid;
     if (chown(up, st.st_uid, st.st_gid) < 0 || chmod(up, st.st_mode & 07777) < 0)
         return err_sys(e, "prepare an overlay");
@@ -128,12 +128,36 @@ static int scratch_overlay(const struct rootfs *r, const char *lowers, const cha
 static int scratch_lower(const struct rootfs *r, const char *src, const char *name, struct err **e)
 {
     AUTOCLOSE int fd = -1, at = -1;
-    int rc = mnt_clone(AT_FDCWD, src, MNT_RO | (r->ids->mode == IDS_ROOT ? MNT_TOP : 0), r->userns, &fd, e);
-    if (rc < 0)
+    CLEANUP(err_free_p) struct err *why = NULL;
+    unsigned flags = MNT_RO | (r->ids->mode == IDS_ROOT ? MNT_TOP : 0);
+    int rc = mnt_clone(AT_FDCWD, src, flags, r->userns, &fd, &why);
+
+    /* takes no id map (a container's own overlay): nobody's files, readable */
+    if (rc < 0 && r->userns >= 0 && why->sys == EINVAL)
+        rc = mnt_clone(AT_FDCWD, src, flags, -1, &fd, NULL);
+    if (rc < 0) {
+        if (e)
+            *e = TAKE_PTR(why);
         return rc;
+    }
     if (mkdir(name, 0755) < 0 || (at = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
         return err_sys(e, "prepare '%s'", src);
     return mnt_attach(fd, at, src, e);
+}
+
+/* An ordinary user can't leave out what is mounted below a tree, and the kernel makes no overlay with it. */
+static int explain_overlay(const struct rootfs *r, const struct plan_mount *m, struct err **e)
+{
+    AUTOFREE char *table = NULL, *below = str_printf(" %s/", m->src);
+
+    if (r->ids->mode == IDS_ROOT || fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &table, NULL, NULL) < 0 ||
+        !strstr(table, below))
+        return err_wrap(e, "'%s'", m->dst);
+    if (e)
+        *e = err_free(*e);
+    return err_new(e, ERR_UNSUPPORTED, "'%s': another file system is mounted below it, so an ordinary user can't "
+                                       "have a writable copy; use another --image or user, or run petri as root",
+                   m->dst);
 }
 
 static int add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, size_t i, struct err **e)
@@ -154,8 +178,9 @@ static int add_overlay(const struct rootfs *r, int root, const struct plan_mount
         return rc;
     if (mkdir(at, 0755) < 0)
         return err_sys(e, "prepare '%s'", m->dst);
-    if ((rc = scratch_overlay(r, !dirs ? low : dirs->whole ? top : both, dirs ? top : low, tag, at, e)) < 0 ||
-        (rc = mnt_clone(AT_FDCWD, at, m->ro ? MNT_RO : 0, -1, &fd, e)) < 0)
+    if ((rc = scratch_overlay(r, !dirs ? low : dirs->whole ? top : both, dirs ? top : low, tag, at, e)) < 0)
+        return explain_overlay(r, m, e);
+    if ((rc = mnt_clone(AT_FDCWD, at, m->ro ? MNT_RO : 0, -1, &fd, e)) < 0)
         return err_wrap(e, "'%s'", m->dst);
     return attach_clone(r, root, fd, m->dst, e);
 }
