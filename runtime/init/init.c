@@ -28,13 +28,6 @@
 
 enum { CTL = 3 };
 
-struct request {
-    struct proto_exec head;
-    char *cwd;
-    char **argv, **env;
-    int stdio[3];
-};
-
 static void fail(enum proto_stage stage, int error)
 {
     struct proto_failed f = { .stage = stage, .error = error };
@@ -62,33 +55,7 @@ static uint32_t missing_protection(uint32_t expect)
     return missing;
 }
 
-/* Points cwd, argv and env into the frame; -1 where it does not hold what it says. */
-static int parse_request(char *p, size_t len, struct request *r)
-{
-    char *s = p + sizeof r->head, *end = p + len;
-    uint64_t words;
-
-    if (len < sizeof r->head + 1 || end[-1] != '\0')
-        return -1;
-    memcpy(&r->head, p, sizeof r->head);
-    words = (uint64_t)r->head.n_argv + r->head.n_env;
-    if (!r->head.n_argv || words > len)
-        return -1;
-    r->argv = calloc(words + 2, sizeof *r->argv);
-    if (!r->argv)
-        return -1;
-    r->env = r->argv + r->head.n_argv + 1;
-    r->cwd = s;
-    s += strlen(s) + 1;
-    for (uint64_t i = 0; i < words; i++, s += strlen(s) + 1) {
-        if (s >= end)
-            return -1;
-        r->argv[i < r->head.n_argv ? i : i + 1] = s;
-    }
-    return s == end ? 0 : -1;
-}
-
-static int open_pty(const struct request *r, int *ret_slave)
+static int open_pty(const struct proto_request *r, int *ret_slave)
 {
     struct winsize ws = { .ws_row = r->head.rows, .ws_col = r->head.cols };
     int unlock = 0, slave, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -129,7 +96,7 @@ static int exec_search(char **argv, char **env)
     return worst;
 }
 
-static void child(const struct request *r, int slave, int report)
+static void child(const struct proto_request *r, int slave, int report)
 {
     struct proto_failed f = { .stage = STAGE_EXEC };
     sigset_t none;
@@ -165,7 +132,7 @@ static void child(const struct request *r, int slave, int report)
     _exit(127);
 }
 
-static pid_t start(const struct request *r)
+static pid_t start(const struct proto_request *r)
 {
     struct proto_failed f;
     int pipefd[2], slave = -1, master = -1;
@@ -236,7 +203,7 @@ static void obey(pid_t command)
 int main(void)
 {
     struct proto_hello hello = { .version = PROTO_VERSION, .oldest = PROTO_OLDEST };
-    struct request r = { .stdio = { -1, -1, -1 } };
+    struct proto_request r = { .stdio = { -1, -1, -1 } };
     struct proto_header h;
     struct pollfd pfd[3];
     struct itimerspec deadline = {0};
@@ -253,7 +220,7 @@ int main(void)
     fcntl(CTL, F_SETFD, FD_CLOEXEC);
     if (proto_send(CTL, PROTO_HELLO, &hello, sizeof hello, NULL, 0) < 0 ||
         proto_recv(CTL, &h, &frame, r.stdio, 3, &n, NULL) < 0 || h.type != PROTO_EXEC ||
-        parse_request(frame, h.len, &r) < 0 || n != (r.head.tty ? 0 : 3))
+        proto_parse_exec(frame, h.len, &r) < 0 || n != (r.head.tty ? 0 : 3))
         fail(STAGE_REQUEST, EPROTO);
     missing = missing_protection(r.head.expect);
     if (missing)

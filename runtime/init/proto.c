@@ -7,6 +7,31 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+int proto_parse_exec(char *frame, size_t len, struct proto_request *r)
+{
+    char *s = frame + sizeof r->head, *end = frame + len;
+    uint64_t words;
+
+    if (len < sizeof r->head + 1 || end[-1] != '\0')
+        return -1;
+    memcpy(&r->head, frame, sizeof r->head);
+    words = (uint64_t)r->head.n_argv + r->head.n_env;
+    if (!r->head.n_argv || words > len)
+        return -1;
+    r->argv = calloc(words + 2, sizeof *r->argv);
+    if (!r->argv)
+        return -1;
+    r->env = r->argv + r->head.n_argv + 1;
+    r->cwd = s;
+    s += strlen(s) + 1;
+    for (uint64_t i = 0; i < words; i++, s += strlen(s) + 1) {
+        if (s >= end)
+            return -1;
+        r->argv[i < r->head.n_argv ? i : i + 1] = s;
+    }
+    return s == end ? 0 : -1;
+}
+
 static int send_all(int sock, const char *p, size_t n)
 {
     while (n) {

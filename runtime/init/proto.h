@@ -53,6 +53,14 @@ struct proto_exec {
     uint64_t timeout_ms;
 };
 
+/* An exec request as petri-init has it: strings point into the frame. */
+struct proto_request {
+    struct proto_exec head;
+    char *cwd;
+    char **argv, **env; /* one allocation, argv's */
+    int stdio[3];
+};
+
 enum proto_stage { STAGE_REQUEST, STAGE_EXPECT, STAGE_CHDIR, STAGE_EXEC, STAGE_PTY };
 
 struct proto_failed {
@@ -66,6 +74,9 @@ struct proto_exit {
     uint64_t cpu_usec;
     uint64_t maxrss_bytes;
 };
+
+/* Fills all but stdio; -1 where the frame does not hold what it says (argv may be set then too). */
+int proto_parse_exec(char *frame, size_t len, struct proto_request *r);
 
 /* Both return 0, or -1 with errno (EPROTO: not our language, EOF shows as ECONNRESET). */
 int proto_send(int sock, enum proto_type type, const void *p, size_t n, const int *fds, int n_fds);

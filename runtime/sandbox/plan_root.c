@@ -1,4 +1,5 @@
 /* runtime/sandbox/plan_root.c - what makes the sandbox's root: its user, the system, volumes. */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -12,6 +13,21 @@
 #include "runtime/sandbox/project.h"
 
 /* Who the sandbox's user is: -u, else the invoker (root: the project's owner, or 1000). */
+/* An account of an image: its own /etc/passwd, from the topmost layer that has one, no link followed. */
+static bool image_account(const struct plan *p, const char *name, struct user *ret)
+{
+    for (size_t i = 0; i < p->image_layers.n; i++) {
+        AUTOCLOSE int dir = open(p->image_layers.v[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+        AUTOCLOSE int fd = dir < 0 ? -1 : fs_open_beneath(dir, "etc/passwd", O_RDONLY | O_NONBLOCK, 0, 0);
+        struct stat st;
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        AUTOFREE char *path = str_printf("/proc/self/fd/%d", fd);
+        return user_by_name(path, name, ret);
+    }
+    return false;
+}
+
 int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p, struct err **e)
 {
     CLEANUP(user_free_p) struct user u = {0};
@@ -43,7 +59,7 @@ int plan_user(const struct options *o, bool host, const char *image_user, struct
                 p->gid = p->owner_gid;
         } else if (strcmp(name, "root") == 0) {
             p->uid = p->gid = 0;
-        } else if (host && user_by_name("/etc/passwd", name, &u)) {
+        } else if (host ? user_by_name("/etc/passwd", name, &u) : image_account(p, name, &u)) {
             p->uid = u.uid;
             p->gid = u.gid;
         } else {

@@ -57,6 +57,11 @@ static void overlay_line(struct probe_report *r, const struct probe_host *h,
         probe_add(r, id, title, true, PROBE_LIMITED, str_dup("not on tmpfs (no user xattrs)"),
                   str_dup("changes of a run go to the store's disk instead of memory"),
                   str_dup("boot a kernel of 6.6 or later"));
+    else if (t->tmpfs_xattr == EOPNOTSUPP && t->store_upper > 0 && t->store_upper != EPERM)
+        probe_add(r, id, title, true, PROBE_MISSING,
+                  str_dup("neither on tmpfs (no user xattrs) nor in the store"),
+                  str_dup("a run has nowhere to keep its changes"),
+                  str_printf("export PETRI_HOME=/var/tmp/petri-%u, on a local disk", h->uid));
     else
         probe_add(r, id, title, true, PROBE_MISSING, str_dup(strerror(t->overlay)),
                   str_dup("only petri run --workspace-mode copy or bind"),
