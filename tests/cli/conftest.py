@@ -12,12 +12,17 @@ def pytest_configure(config):
     helpers.become_subreaper()
     config.addinivalue_line("markers", "root: needs root")
     config.addinivalue_line("markers", "user: needs an ordinary user")
+    config.addinivalue_line("markers", "ranges: needs more than one user id")
+    config.addinivalue_line("markers", "cgroups: needs control groups")
+    config.addinivalue_line("markers", "no_cgroups: needs a user who can have no control groups")
 
 
 def pytest_collection_modifyitems(items):
     """A test for another kind of user is not a skipped test: it is not one of this run's."""
-    wrong = "user" if helpers.ROOT else "root"
-    items[:] = [i for i in items if not i.get_closest_marker(wrong)]
+    wrong = {"user" if helpers.ROOT else "root", "no_cgroups" if helpers.CAN_LIMIT else "cgroups"}
+    if helpers.MODE == "single":
+        wrong.add("ranges")
+    items[:] = [i for i in items if not any(i.get_closest_marker(w) for w in wrong)]
 
 
 def pytest_report_header():
@@ -26,6 +31,11 @@ def pytest_report_header():
 
 
 def remove(top):
+    """Removes a tree, also what belongs to the subordinate ids of this user."""
+    if helpers.MODE == "sub":
+        subprocess.run(["unshare", "--user", "--map-auto", "--map-root-user", "chmod", "-R", "u+rwx", top])
+        subprocess.run(["unshare", "--user", "--map-auto", "--map-root-user", "rm", "-rf", top], check=True)
+        return
     for d, dirs, _ in os.walk(top):
         for n in dirs:
             if not os.path.islink(os.path.join(d, n)):
@@ -66,14 +76,6 @@ def leakcheck():
     assert not left, f"left behind: {left}"
 
 
-def clear(p):
-    """Removes a test's world; what a kept sandbox's other ids own goes inside their namespace."""
-    if helpers.MODE == "sub" and p.allow_kept:
-        subprocess.run(["unshare", "--map-users=auto", "--map-root-user", "rm", "-rf",
-                        os.path.join(p.store, "sandboxes")], check=False)
-    remove(p.base)
-
-
 @pytest.fixture(scope="session")
 def store(workdir):
     """petri's store for all tests of this run: its copy of /etc takes longer than most of them."""
@@ -91,5 +93,5 @@ def petri(leakcheck, workdir, store):
         p.run("--", "true").ok()
         p.close()
     left = [] if p.allow_kept else helpers.store_left(p.store, before)
-    clear(p)
+    remove(p.base)
     assert not left, f"left in the store: {left}"

@@ -11,7 +11,6 @@ import pwd
 import re
 import select
 import shutil
-import signal
 import stat
 import struct
 import subprocess

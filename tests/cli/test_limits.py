@@ -18,16 +18,13 @@ def probe(petri, probes):
     return put
 
 
-needs_cgroup = pytest.mark.root if not CGROUP_V2 else pytest.mark.usefixtures()
-
-
 def number(pattern, text):
     m = re.search(pattern, text)
     assert m, text
     return int(m.group(1))
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_memory(petri, probe):
     r = petri.run("-m", "64M", "--", probe("hog"), "300").ok(137)
     assert "STARTED" in r.out and "GOT" not in r.out
@@ -35,7 +32,7 @@ def test_memory(petri, probe):
     petri.run("-m", "64M", "--", "./hog", "20").ok()
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_memory_of_files_counts_too(petri):
     """/tmp and /dev/shm are memory: they can't be used to get around the limit."""
     for where in ("/tmp", "/dev/shm"):
@@ -44,7 +41,7 @@ def test_memory_of_files_counts_too(petri):
         assert r.rc == 137 or int(r.out or 0) <= 64 << 20, r
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_memory_kills_only_the_sandbox(petri, probe):
     probe("hog")
     other = petri.start("--", "sh", "-c", "echo ready; sleep 2; exit 4")
@@ -53,7 +50,7 @@ def test_memory_kills_only_the_sandbox(petri, probe):
     assert other.wait(10) == 4
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_cpus(petri):
     """Half a cpu: about half of the wall time is used by a loop that would take all of it."""
     r = petri.run("--cpus", "0.5", "--", "python3", "-c",
@@ -63,7 +60,7 @@ def test_cpus(petri):
     assert 0.2 < float(r.out) < 0.75, r
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_limits_are_visible_in_the_cgroup(petri):
     """What was asked for is what the kernel was told (seen from outside, by the process)."""
     p = petri.start("-m", "100M", "--pids-limit", "50", "--", "sh", "-c", "echo ready; sleep 3")
@@ -181,8 +178,7 @@ def test_namespace_allowance(petri):
     assert int(rows["max_user_namespaces"]) == 0, rows
 
 
-@pytest.mark.user
-@pytest.mark.skipif(CAN_LIMIT, reason="cgroups can be had here")
+@pytest.mark.no_cgroups
 @pytest.mark.parametrize("flags", [["-m", "64M"], ["--cpus", "1"], ["--memory", "1G"]])
 def test_asked_for_and_impossible_is_refused(petri, flags):
     before = os.path.exists(petri.store)
@@ -194,8 +190,7 @@ def test_asked_for_and_impossible_is_refused(petri, flags):
         os.path.join(petri.store, "sandboxes"))
 
 
-@pytest.mark.user
-@pytest.mark.skipif(CAN_LIMIT, reason="cgroups can be had here")
+@pytest.mark.no_cgroups
 def test_defaults_that_do_not_hold_are_said_once(petri):
     first = petri.run("--", "true").ok()
     lines = [x for x in first.talk.splitlines() if "memory" in x]
@@ -211,7 +206,7 @@ def test_limits_beyond_the_machine(petri):
     petri.run("--cpus", "64", "--", "true").ok()
 
 
-@needs_cgroup
+@pytest.mark.cgroups
 def test_too_small_to_start(petri):
     """A limit nothing can start with is an error of one line, not a hang."""
     r = petri.run("-m", "1k", "--", "true", timeout=20)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers import CANARY, MODE, read, tree, write
+from helpers import CANARY, read, tree, write
 
 
 @pytest.mark.parametrize("program", ["python3 --version", "gcc --version", "git --version", "perl -v",
@@ -158,7 +158,7 @@ def test_user_zero_may_break_the_system_inside(petri):
     assert os.listdir("/usr/share/doc") and os.path.isdir("/usr/include")
 
 
-@pytest.mark.skipif(MODE == "single", reason="needs a range of ids")
+@pytest.mark.ranges
 def test_user_zero_owns_what_it_makes(petri):
     r = petri.sh("touch f; chown 0:0 f; stat -c %u:%g f; touch /tmp/t; chown 12:34 /tmp/t; stat -c %u:%g /tmp/t",
                  "-u", "0").ok()

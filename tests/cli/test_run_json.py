@@ -150,7 +150,7 @@ def test_changes_are_unknown_without_an_overlay(petri):
     assert petri.json("--workspace-mode", "copy", "--", "touch", "new", rc=0)["changes"] is None
 
 
-@pytest.mark.root
+@pytest.mark.cgroups
 def test_oom_event(petri, probes):
     os.link(os.path.join(probes, "hog"), os.path.join(petri.project, "hog"))
     r = petri.json("-m", "64M", "--", "./hog", "300", rc=137)
@@ -158,7 +158,7 @@ def test_oom_event(petri, probes):
     assert "GOT" not in r["stdout"] and "STARTED" in r["stdout"]
 
 
-@pytest.mark.root
+@pytest.mark.cgroups
 def test_pids_event(petri, probes):
     os.link(os.path.join(probes, "forks"), os.path.join(petri.project, "forks"))
     r = petri.json("--pids-limit", "32", "--", "./forks", "100", rc=0)
