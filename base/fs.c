@@ -137,8 +137,9 @@ int fs_private_dir(const char *path, struct err **e)
         return err_new(e, ERR_DENIED,
                        "'%s' belongs to uid %d, not to you; remove it or set PETRI_HOME", path,
                        (int)st.st_uid);
-    if ((st.st_mode & 0777) != 0700 && fchmod(fd, 0700) < 0)
-        return err_sys(e, "chmod 0700 '%s'", path);
+    if (st.st_mode & 077)
+        return err_new(e, ERR_DENIED, "'%s' is open to others (mode %04o) and can't be petri's own; chmod 0700 it, "
+                                      "or name another directory", path, st.st_mode & 07777);
     return 0;
 }
 

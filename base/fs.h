@@ -23,7 +23,7 @@ int fs_copy_fd(int in, int out, struct err **e);
 
 /* mkdir -p; existing directories keep their mode. */
 int fs_mkdirs(const char *path, mode_t mode, struct err **e);
-/* Makes (or takes) a directory that must be ours alone: owner checked, never a link, 0700. */
+/* Makes (or takes) a directory that must be ours alone: never a link, ours, closed to others. */
 int fs_private_dir(const char *path, struct err **e);
 /* rm -rf below dirfd, never following a link, never crossing into another mount. Missing is fine. */
 int fs_remove_tree(int dirfd, const char *path, struct err **e);

@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "oci/config.h"
 #include "runtime/sandbox/options.h"
+#include "runtime/sandbox/probe.h"
 #include "runtime/sandbox/run.h"
 
 static const struct opt run_opts[] = {
@@ -190,9 +191,13 @@ static void on_prepare(void)
     cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
-static void on_start(const struct plan *p)
+static void on_start(const struct run_req *r)
 {
+    const struct plan *p = r->plan;
     opening_line(p);
+    if (r->direct_ids)
+        cmd_note("the project's file system takes no id maps: inside runs the id of its owner (%u), not one of its own",
+                 p->owner_uid);
     for (size_t i = 0; i < p->missing.n; i++) {
         AUTOSTR struct str path = STR_INIT;
         str_add_escaped(&path, p->missing.v[i], strlen(p->missing.v[i]));
@@ -206,8 +211,26 @@ static const char *suggestion(const struct plan *p)
     return p->argv.n > 1 && !strchr(p->argv.v[0], '/') && p->argv.v[1][0] != '-' ? p->argv.v[0] : NULL;
 }
 
+/* A start that failed: where the machine lacks something, that is the message, with its remedy. */
+static void explain(struct err **e)
+{
+    static const char *const needs[] = { "proc", "overlay", "idmap", "store" };
+    char *remedy = (*e)->code == ERR_FAILED || (*e)->code == ERR_UNSUPPORTED ? probe_userns_remedy() : NULL;
+
+    if (remedy) {
+        err_new(e, ERR_UNSUPPORTED, "%s", remedy);
+        free(remedy);
+        return;
+    }
+    for (size_t i = 0; (*e)->code == ERR_FAILED && i < ARRAY_LEN(needs); i++)
+        if (probe_refuse(needs[i], e) < 0)
+            return;
+}
+
 static int fail(struct run_flags *f, const struct plan *p, int status, struct err *e)
 {
+    if (status == 125 && p && e)
+        explain(&e);
     if (status == 127 && p && suggestion(p)) {
         struct err *hint = NULL;
         err_new(&hint, ERR_NOT_FOUND, "'%s': not a command here. Did you mean --image %s?", p->argv.v[0], p->argv.v[0]);

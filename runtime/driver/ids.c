@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "base/fs.h"
@@ -42,6 +43,41 @@ static void swap_map(struct idmap *m, uint32_t base, uint32_t a, uint32_t b)
     line(m, lo + 1, base + lo + 1, hi - lo - 1);
     line(m, hi, base + lo, 1);
     line(m, hi + 1, base + hi + 1, RANGE - hi - 1);
+}
+
+/* Every id shifted by `base`, but `inside` is `outside` itself. */
+static void direct_map(struct idmap *m, uint32_t base, uint32_t inside, uint32_t outside)
+{
+    line(m, 0, base, inside);
+    line(m, inside, outside, 1);
+    line(m, inside + 1, base + inside + 1, RANGE - inside - 1);
+}
+
+/* File systems whose mounts can be idmapped; on others (overlay, nfs, 9p, fuse, ...) the kernel says no. */
+static bool takes_idmap(const char *path)
+{
+    static const uint32_t types[] = { 0xef53 /* ext4 */,      0x58465342 /* xfs */,    0x9123683e /* btrfs */,
+                                      0x01021994 /* tmpfs */, 0xf2f52010 /* f2fs */,   0xe0f5e1e2 /* erofs */,
+                                      0x4d44 /* vfat */,      0x2011bab0 /* exfat */,  0x73717368 /* squashfs */,
+                                      0x00c36400 /* ceph */,  0xca451a4e /* bcachefs */ };
+    struct statfs s;
+    if (statfs(path, &s) < 0)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if ((uint32_t)s.f_type == types[i])
+            return true;
+    return false;
+}
+
+/* Root of the whole machine, and not of a user namespace with few ids. */
+static bool real_root(void)
+{
+    AUTOFREE char *map = NULL;
+    unsigned inside, outside, count;
+    if (geteuid() != 0)
+        return false;
+    return fs_read(AT_FDCWD, "/proc/self/uid_map", 65536, &map, NULL, NULL) < 0 ||
+           (sscanf(map, "%u %u %u", &inside, &outside, &count) == 3 && count >= ROOT_FIRST + RANGE);
 }
 
 /* Calls for each "name:first:count" line of a subid file. */
@@ -123,6 +159,15 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
         return rc;
     if (weakened() & WEAK_USERNS)
         base = 0;
+    if (p->project && !takes_idmap(p->project)) {
+        ids->direct = true;
+        direct_map(&ids->uids, base, p->uid, p->owner_uid);
+        direct_map(&ids->gids, base, p->gid, p->owner_gid);
+        ids->root_uid = ids->root_gid = base;
+        ids->user_uid = p->owner_uid;
+        ids->user_gid = p->owner_gid;
+        return 0;
+    }
     line(&ids->uids, 0, base, RANGE);
     line(&ids->gids, 0, base, RANGE);
     ids->swap = p->uid != p->owner_uid || p->gid != p->owner_gid;
@@ -140,7 +185,7 @@ int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
     uint64_t u, g;
     int rc;
 
-    if (geteuid() == 0) {
+    if (real_root()) {
         if (p->uid >= RANGE || p->gid >= RANGE)
             return err_new(e, ERR_INVALID, "user %u:%u: ids inside must be below %d", p->uid, p->gid,
                            RANGE);

@@ -158,14 +158,15 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     if ((rc = enter_own_namespace(s, parent, e)) < 0 ||
         (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true, &h, e)) < 0)
         return rc;
-    if (root && l->ids->swap &&
+    if (root && l->ids->swap && !l->ids->direct &&
         (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, &project, e)) < 0)
         return rc;
     if ((rc = rootfs_scratch(&r, e)) < 0 || (rc = holder_user(&h, &userns, e)) < 0)
         return rc;
     if (root) {
-        r.userns = r.project_userns = userns;
-        if (l->ids->swap && (rc = holder_user(&project, &r.project_userns, e)) < 0)
+        r.userns = userns;
+        r.project_userns = l->ids->direct ? -1 : userns;
+        if (l->ids->swap && !l->ids->direct && (rc = holder_user(&project, &r.project_userns, e)) < 0)
             return rc;
     }
     if ((rc = rootfs_build(&r, e)) < 0 || (rc = holder_net(&h, &netns, e)) < 0)

@@ -85,7 +85,7 @@ void keeper_on_control(struct keeper *k)
     } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
         k->started = true;
         if (k->req->on_start)
-            k->req->on_start(k->req->plan);
+            k->req->on_start(k->req);
         if (n && streams_terminal(&k->streams, fds[0]) < 0) {
             err_new(k->e, ERR_FAILED, "the sandbox handed back something that is no terminal");
             k->failed = true;

@@ -227,6 +227,7 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
     if ((rc = ids_plan(p, many, &k->ids, e)) < 0 ||
         (rc = scratch_choose(p, k->req->paths->data, at, &k->scratch, e)) < 0)
         return rc;
+    k->req->direct_ids = k->ids.direct;
     if ((rc = enough_memory(p, e)) < 0)
         return rc;
     if (!(*ret_init = paths_helper("petri-init", e)))

@@ -28,7 +28,8 @@ struct run_req {
     struct run_output out, err;
     bool count_changes;
     void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */
-    void (*on_start)(const struct plan *p); /* once, before the command can say anything; may be NULL */
+    bool direct_ids; /* result, before on_start: the sandbox's user is the project's owner outside too */
+    void (*on_start)(const struct run_req *r); /* once, before the command can say anything; may be NULL */
 };
 
 struct limit_report {
