@@ -17,11 +17,13 @@ import subprocess
 import termios
 import time
 
-BIN = os.environ.get("PETRI_TEST_BIN", "petri")
+BIN = os.environ.get("PETRI_TEST_BIN") or shutil.which("petri") or "petri"
 WEAK = os.environ.get("PETRI_TEST_WEAK", "")
 UID = os.getuid()
 ROOT = UID == 0
 CANARY = "CANARY-c0ffee"
+# How much longer to wait where the machine is emulated.
+SLOW = float(os.environ.get("PETRI_TEST_SLOW") or (10 if os.environ.get("PETRI_TEST_VM") else 1))
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -76,6 +78,16 @@ class Result:
         return json.loads(self.outb)
 
 
+class Process(subprocess.Popen):
+    """Popen that waits longer where the machine is slow."""
+
+    def wait(self, timeout=None):
+        return super().wait(timeout and timeout * SLOW)
+
+    def communicate(self, input=None, timeout=None):
+        return super().communicate(input, timeout and timeout * SLOW)
+
+
 class Petri:
     """One test's own world: a home with secrets, a project in it, petri's store."""
 
@@ -128,7 +140,7 @@ class Petri:
         kw.setdefault("stdin", subprocess.DEVNULL)
         kw.setdefault("stdout", subprocess.PIPE)
         kw.setdefault("stderr", subprocess.PIPE)
-        p = subprocess.Popen(argv, env=self._environ(env, weak), cwd=cwd or self.project, **kw)
+        p = Process(argv, env=self._environ(env, weak), cwd=cwd or self.project, **kw)
         self.started.append(p)
         return p
 
@@ -186,7 +198,7 @@ def read(path):
 
 def wait_for(cond, seconds=5.0, what="it"):
     """Polls until cond() is true; its value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOW
     while True:
         v = cond()
         if v:
@@ -334,7 +346,7 @@ class Leaks:
         self.before = {k: f() for k, f in self.looks.items()}
 
     def left(self, seconds=3.0):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOW
         more = None
         while True:
             procs = {p: n for p, n in descendants().items() if p not in self.procs}
@@ -397,7 +409,7 @@ class Tty:
         return bool(data)
 
     def expect(self, pattern, seconds=15):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOW
         while not re.search(pattern, self.seen):
             left = end - time.monotonic()
             assert left > 0, f"no {pattern!r} within {seconds} s in {self.seen!r}"
@@ -407,7 +419,7 @@ class Tty:
         return self.seen
 
     def wait(self, seconds=15):
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOW
         while self.p.poll() is None:
             assert time.monotonic() < end, f"petri did not end: {self.seen!r}"
             self.pump(0.02)

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from helpers import Leaks, descendants, store_left, wait_for
+from helpers import SLOW, Leaks, descendants, store_left, wait_for
 
-KILLS, BATCH = int(os.environ.get("PETRI_TEST_KILLS", "200")), 40
+KILLS = int(os.environ.get("PETRI_TEST_KILLS", "200"))
+BATCH = min(KILLS, 40)
 
 
 def nothing_left(petri, leaks, what):
@@ -33,7 +34,7 @@ def test_sigkill_at_random_moments(petri, batch):
     for _ in range(BATCH):
         p = petri.start("--", "sh", "-c", "setsid sleep 20 & sleep 20", stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL)
-        time.sleep(rnd.uniform(0, 0.03))
+        time.sleep(rnd.uniform(0, 0.03) * SLOW)
         p.kill()
         p.wait()
     nothing_left(petri, leaks, f"PETRI_TEST_SEED={seed}")
@@ -49,7 +50,7 @@ def test_sigkill_with_flags(petri, flags):
     leaks = Leaks(deep=True)
     for _ in range(8):
         p = petri.start(*flags, "--", "sleep", "20", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(rnd.uniform(0, 0.04))
+        time.sleep(rnd.uniform(0, 0.04) * SLOW)
         p.kill()
         p.wait()
     if flags == ("--keep",):  # a kept sandbox may stay, stopped; nothing of it may run
@@ -70,7 +71,7 @@ def test_other_signals(petri, sig):
     leaks = Leaks(deep=True)
     for delay in (0.0, 0.004, 0.012, 0.1):
         p = petri.start("--", "sleep", "0.3", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(delay)
+        time.sleep(delay * SLOW)
         p.send_signal(sig)
         if sig in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
             time.sleep(0.05)
@@ -84,7 +85,7 @@ def test_whole_process_group_killed(petri):
     leaks = Leaks(deep=True)
     for delay in (0.0, 0.005, 0.01, 0.02, 0.1):
         p = petri.start("--", "sleep", "20", start_new_session=True)
-        time.sleep(delay)
+        time.sleep(delay * SLOW)
         os.killpg(p.pid, signal.SIGKILL)
         p.communicate(timeout=10)
     nothing_left(petri, leaks, "group")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from helpers import BIN, CANARY, MODE, ROOT, UID, descendants, read, wait_for, write
+from helpers import BIN, CANARY, MODE, ROOT, SLOW, UID, descendants, read, wait_for, write
 
 
 # --- exit status -----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_stdin_closed(petri):
     """petri itself started without descriptors 0, 1 or 2."""
     for closed in ("0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"):
         p = subprocess.run(["sh", "-c", f'"$0" run -- sh -c "cat; exit 7" {closed}', BIN],
-                           env=petri.env, cwd=petri.project, timeout=30, stdin=subprocess.DEVNULL,
+                           env=petri.env, cwd=petri.project, timeout=30 * SLOW, stdin=subprocess.DEVNULL,
                            capture_output=True)
         assert p.returncode == 7, (closed, p)
 
@@ -321,7 +321,7 @@ def test_env_file_missing_or_bad(petri):
 def test_stripped_environment(petri):
     """From `env -i`, without XDG_*, HOME and PATH: only the store is named (tests share the machine)."""
     p = subprocess.run([BIN, "run", "--", "sh", "-c", "echo $HOME; id -u; true"],
-                       env={"PETRI_HOME": petri.store}, cwd=petri.project, timeout=30,
+                       env={"PETRI_HOME": petri.store}, cwd=petri.project, timeout=30 * SLOW,
                        stdin=subprocess.DEVNULL, capture_output=True)
     assert p.returncode == 0 and p.stdout.strip(), p
 
@@ -329,7 +329,7 @@ def test_stripped_environment(petri):
 def test_wholly_empty_environment(petri):
     """The real thing, with the user's own store."""
     p = subprocess.run([BIN, "run", "--", "echo", "works"], env={}, cwd=petri.project,
-                       timeout=30, stdin=subprocess.DEVNULL, capture_output=True)
+                       timeout=30 * SLOW, stdin=subprocess.DEVNULL, capture_output=True)
     assert (p.returncode, p.stdout) == (0, b"works\n"), p
 
 
@@ -337,7 +337,7 @@ def test_cwd_removed(petri):
     d = petri.path("gone")
     os.mkdir(d)
     p = subprocess.run(["sh", "-c", 'rmdir "$PWD" && exec "$0" run -- pwd', BIN],
-                       env=petri.env, cwd=d, timeout=30, stdin=subprocess.DEVNULL, capture_output=True)
+                       env=petri.env, cwd=d, timeout=30 * SLOW, stdin=subprocess.DEVNULL, capture_output=True)
     assert p.returncode == 125 and p.stderr.startswith(b"petri:"), p
 
 
@@ -462,7 +462,7 @@ def test_many_at_once(petri):
 ], ids=["plain", "ignores-term", "setsid", "setsid-ignores", "double-fork", "stopped", "busy"])
 def test_timeout_kills_everything(petri, script):
     r = petri.bash("echo begun; " + script, "--timeout", "1", timeout=20).ok(124)
-    assert r.out == "begun\n" and r.seconds < 10
+    assert r.out == "begun\n" and r.seconds < 10 * SLOW
     assert "timed out" in r.talk, r
     wait_for(lambda: not [n for n in descendants().values() if "sleep" in n], 2, "the end of all")
 

@@ -3,6 +3,7 @@ import os
 import shutil
 import socket
 import subprocess
+from importlib.util import find_spec
 
 import pytest
 
@@ -476,6 +477,7 @@ def test_cmake_build_of_an_existing_directory(petri):
     assert "t" not in os.listdir(os.path.join(petri.project, "build"))
 
 
+@pytest.mark.skipif(not find_spec("pip") or not find_spec("setuptools"), reason="no pip or setuptools here")
 def test_pip_install_editable(petri):
     """Without network, with the system's setuptools."""
     petri.file("setup.py", "from setuptools import setup\nsetup(name='mine', version='1', py_modules=['mine'])\n")
