@@ -110,7 +110,7 @@ def seccomp_profile():
             "syscalls": rules}
 
 
-def bundle_config(project, tag, args):
+def bundle_config(project, cgroup, args):
     def bind(src, dst, *opts):
         return {"destination": dst, "source": src, "type": "bind",
                 "options": ["rbind", "nosuid", "nodev", *opts]}
@@ -140,7 +140,7 @@ def bundle_config(project, tag, args):
         "linux": {
             "namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount", "user",
                                                  "cgroup")],
-            "uidMappings": ids, "gidMappings": ids, "cgroupsPath": "/petri-bench-" + tag,
+            "uidMappings": ids, "gidMappings": ids, "cgroupsPath": cgroup,
             "resources": {"memory": {"limit": 2 << 30, "swap": 2 << 30}, "pids": {"limit": 256},
                           "cpu": {"quota": 200000, "period": 100000}},
             "seccomp": seccomp_profile(),
@@ -159,7 +159,7 @@ def bundle(scratch, project, tag, args):
     for n, target in root_links():
         os.symlink(target, os.path.join(root, n))
     with open(os.path.join(top, "config.json"), "w", encoding="ascii") as f:
-        json.dump(bundle_config(project, tag, args), f)
+        json.dump(bundle_config(project, scratch.cgroup_parent + "/petri-bench-" + tag, args), f)
     return top
 
 
@@ -188,6 +188,10 @@ def image_tar(scratch):
     return tar
 
 
+def parent_option(scratch):
+    return ["--cgroup-parent", scratch.cgroup_parent] if scratch.cgroup_parent else []
+
+
 def podman(scratch, user):
     argv = [which("podman"), "--root", scratch.path("podman/root"), "--runroot",
             scratch.path("podman/run"), "--tmpdir", scratch.path("podman/tmp"),
@@ -198,7 +202,8 @@ def podman(scratch, user):
         ["umount", "-l", scratch.path("podman/root/overlay")], stderr=subprocess.DEVNULL,
         check=False))
     return probe_case("podman", argv + ["run", "--rm", "--network", "none", *LIMITS, *ULIMITS,
-                                        "localhost/bench:latest"], "/probe", user, "/",
+                                        *parent_option(scratch), "localhost/bench:latest"],
+                      "/probe", user, "/",
                       umount=UNIFIED if os.path.ismount(UNIFIED) else None)
 
 
@@ -233,7 +238,7 @@ def docker(scratch, user):
         raise Fail("dockerd does not answer")
     sh(client, "-H", host, "import", image_tar(scratch), "bench:latest")
     return probe_case("docker", [client, "-H", host, "run", "--rm", "--network", "none", *LIMITS,
-                                 "bench:latest"], "/probe", user, "/")
+                                 *parent_option(scratch), "bench:latest"], "/probe", user, "/")
 
 
 def cgroup_dirs():

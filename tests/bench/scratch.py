@@ -51,6 +51,21 @@ class Scratch:
         os.chmod(self.dir, 0o755)
         self.made_users = []
         self.at_end = []
+        self.cgroup_parent = ""  # where runtimes put theirs, for go_ahead()
+
+    def go_ahead(self):
+        """On a busy machine: a cpu cgroup for us and the peers that others hardly take time from."""
+        top = "/sys/fs/cgroup/cpu"
+        if os.geteuid() or not os.path.exists(top + "/cpu.shares"):
+            raise Fail("--ahead needs root and cgroup v1")
+        with open("/proc/self/cgroup", encoding="ascii") as f:
+            mine = [x.rstrip("\n").split(":", 2) for x in f]
+        home = next(path for _, names, path in mine if "cpu" in names.split(","))
+        self.cgroup_parent = "/petri-bench-%d" % os.getpid()
+        os.mkdir(top + self.cgroup_parent)
+        put(top + self.cgroup_parent + "/cpu.shares", "262144")
+        put(top + self.cgroup_parent + "/cgroup.procs", "0")
+        self.at_end.insert(0, lambda: put(top + home + "/cgroup.procs", "0"))
 
     def path(self, *parts):
         return os.path.join(self.dir, *parts)
@@ -150,6 +165,11 @@ def chown_tree(top, owner):
         os.chown(d, owner.uid, owner.gid)
         for f in files:
             os.lchown(os.path.join(d, f), owner.uid, owner.gid)
+
+
+def put(path, text):
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
 
 
 def drop_lines(path, start):
