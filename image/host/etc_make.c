@@ -40,8 +40,9 @@ static int put(int out_fd, const char *path, const void *p, size_t n, mode_t mod
         openat(out_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || fs_write_all(fd, p, n) < 0)
         return err_sys(e, "write '%s' of the copy of /etc", path);
-    /* as root only, and only so that the group is right inside; root of a small user namespace can't */
-    if (gid != (gid_t)-1 && geteuid() == 0 && fchown(fd, (uid_t)-1, gid) < 0 && errno != EINVAL)
+    /* as root only, and only so that the group is right inside; root without its rights can't */
+    if (gid != (gid_t)-1 && geteuid() == 0 && fchown(fd, (uid_t)-1, gid) < 0 &&
+        errno != EINVAL && errno != EPERM)
         return err_sys(e, "chown '%s' of the copy of /etc", path);
     if (fchmod(fd, mode) < 0)
         return err_sys(e, "chmod '%s' of the copy of /etc", path);

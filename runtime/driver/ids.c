@@ -1,9 +1,11 @@
 #include "runtime/driver/ids.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
@@ -69,12 +71,14 @@ static bool takes_idmap(const char *path)
     return false;
 }
 
-/* Root of the whole machine, and not of a user namespace with few ids. */
+/* Root of the whole machine with its rights, and not of a container or a namespace with few ids. */
 static bool real_root(void)
 {
+    struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct caps[2] = {0};
     AUTOFREE char *map = NULL;
     unsigned inside, outside, count;
-    if (geteuid() != 0)
+    if (geteuid() != 0 || syscall(SYS_capget, &h, caps) < 0 || !(caps[0].effective & 1u << CAP_SYS_ADMIN))
         return false;
     return fs_read(AT_FDCWD, "/proc/self/uid_map", 65536, &map, NULL, NULL) < 0 ||
            (sscanf(map, "%u %u %u", &inside, &outside, &count) == 3 && count >= ROOT_FIRST + RANGE);

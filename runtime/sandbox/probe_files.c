@@ -122,18 +122,16 @@ static void idmap_line(struct probe_report *r, const struct probe_host *h,
     AUTOFREE char *type = fs_type(usr ? "/usr" : project);
 
     if (!bad)
-        probe_add(r, id, title, true, PROBE_OK, str_dup("work"), NULL, NULL);
+        probe_add(r, id, title, false, PROBE_OK, str_dup("work"), NULL, NULL);
     else if (t->idmap_usr == PROBE_NOT_TRIED)
-        probe_add_untried(r, id, title, true, NULL);
+        probe_add_untried(r, id, title, false, NULL);
     else
-        probe_add(r, id, title, true, PROBE_MISSING,
+        probe_add(r, id, title, false, PROBE_LIMITED,
                   str_printf("not of '%s' (%s): %s", usr ? "/usr" : project, type,
                              strerror(usr ? t->idmap_usr : t->idmap_project)),
-                  str_dup("root's sandboxes can't start with it"),
-                  usr && h->container ? probe_container_fix(h, t)
-                  : usr               ? str_dup("run petri as an ordinary user")
-                        : str_dup("run petri as an ordinary user, or move the project "
-                                  "to ext4, xfs or btrfs"));
+                  str_dup(usr ? "the system's files belong to nobody inside"
+                              : "inside runs the id of the project's owner, not one of its own"),
+                  usr ? NULL : str_dup("move the project to ext4, xfs or btrfs"));
 }
 
 void probe_files(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t,

@@ -14,20 +14,16 @@ char *probe_container_fix(const struct probe_host *h, const struct probe_tries *
                     (t->userns > 0 || t->namespaces > 0 || t->tmpfs > 0 || t->calls > 0);
     bool confined = h->apparmor && (t->userns || t->maps || t->tmpfs);
     bool covered = h->proc_masked && t->proc;
-    /* Root's sandboxes need idmapped mounts, which a container's file system hardly ever has. */
-    bool other = !h->uid && t->idmap_usr;
     const char *kind = h->container;
     AUTOSTR struct str s = STR_INIT;
 
-    if (!kind || (!filtered && !confined && !covered && !other))
+    if (!kind || (!filtered && !confined && !covered))
         return NULL;
     if (str_eq(kind, "kubernetes"))
         return str_dup(
             "securityContext: {seccompProfile: {type: Unconfined}, procMount: Unmasked}");
     if (str_eq(kind, "lxc"))
         return str_dup("lxc config set NAME security.nesting true");
-    if (other)
-        str_add(&s, " -u 1000:1000 -e PETRI_HOME=/tmp/petri");
     if (filtered)
         str_add(&s, " --security-opt seccomp=unconfined");
     if (confined)
