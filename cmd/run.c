@@ -312,6 +312,8 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         rc = cmd_fail_err(125, e, f.json);
     else {
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGCHLD, SIG_DFL); /* a caller that ignores it would have our children reap themselves */
+        umask(022);               /* what is made for the sandbox must be readable in it */
         rc = plan_make(&f.o, &paths, &p, &holds, &e) < 0 ? fail(&f, NULL, 125, e) : run_plan(&f, p, &paths);
     }
     options_free_p(&f.o);

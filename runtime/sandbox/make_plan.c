@@ -109,34 +109,53 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
     return 0;
 }
 
+/* "./a//b/" as "a/b"; NULL where nothing is left or a ".." leads elsewhere. */
+static char *tidy_relative(const char *h)
+{
+    AUTOSTR struct str s = STR_INIT;
+    AUTOFREE char *copy = str_dup(h);
+    char *save = NULL;
+    for (char *w = strtok_r(copy, "/", &save); w; w = strtok_r(NULL, "/", &save)) {
+        if (strcmp(w, "..") == 0)
+            return NULL;
+        if (strcmp(w, ".") != 0)
+            str_addf(&s, "%s%s", s.len ? "/" : "", w);
+    }
+    return s.len ? str_take(&s) : NULL;
+}
+
+/* What a pattern matches in the project, whose own path may hold stars and brackets too. */
+static void hide_matches(struct plan *p, const char *pattern)
+{
+    AUTOSTR struct str s = STR_INIT;
+    glob_t g = {0};
+
+    for (const char *c = p->project; *c; c++)
+        str_addf(&s, strchr("*?[]\\", *c) ? "\\%c" : "%c", *c);
+    str_addf(&s, "/%s", pattern);
+    if (glob(s.p, GLOB_NOSORT | GLOB_PERIOD, NULL, &g) == 0)
+        for (size_t k = 0; k < g.gl_pathc; k++) {
+            const char *rel = g.gl_pathv[k] + strlen(p->project) + 1;
+            if (!str_ends(g.gl_pathv[k], "/.") && !str_ends(g.gl_pathv[k], "/.."))
+                strv_add(&p->hide, rel);
+        }
+    globfree(&g);
+}
+
 /* A relative path or glob of --hide as the paths it names; names that do not exist yet count too. */
 static int take_hide(const struct options *o, struct plan *p, struct err **e)
 {
     for (size_t i = 0; i < o->hide.n; i++) {
         const char *h = o->hide.v[i];
-        size_t n = strlen(p->project);
         bool outside = h[0] == '/' && !path_below(h, p->project);
-        if (h[0] == '/' && !outside)
-            h += n;
-        while (*h == '/' || (h[0] == '.' && h[1] == '/'))
-            h++;
-        if (!*h || outside || strcmp(h, ".") == 0 || str_starts(h, "../") || str_ends(h, "/..") ||
-            strcmp(h, "..") == 0 || strstr(h, "/../"))
+        AUTOFREE char *rel = outside ? NULL : tidy_relative(h[0] == '/' ? h + strlen(p->project) : h);
+        if (!rel)
             return err_new(e, ERR_INVALID, "--hide '%s': a path or pattern inside the project, like .env or "
-                                           "'*.pem'", o->hide.v[i]);
-        AUTOFREE char *trimmed = str_dup(h);
-        for (size_t k = strlen(trimmed); k > 1 && trimmed[k - 1] == '/'; k--)
-            trimmed[k - 1] = '\0';
-        if (!strpbrk(trimmed, "*?[")) {
-            strv_add(&p->hide, trimmed);
-            continue;
-        }
-        AUTOFREE char *pattern = path_join(p->project, trimmed);
-        glob_t g = {0};
-        if (glob(pattern, GLOB_NOSORT | GLOB_PERIOD, NULL, &g) == 0)
-            for (size_t k = 0; k < g.gl_pathc; k++)
-                strv_add(&p->hide, g.gl_pathv[k] + n + 1);
-        globfree(&g);
+                                           "'*.pem'", h);
+        if (strpbrk(rel, "*?["))
+            hide_matches(p, rel);
+        else
+            strv_add(&p->hide, rel);
     }
     return 0;
 }

@@ -172,13 +172,28 @@ def test_deep_project(petri):
         subprocess.run(["rm", "-rf", os.path.join(petri.project, "d")], check=True)
 
 
-@pytest.mark.parametrize("pattern", ["keys/", "./keys", "keys//", "keys/.", "sub/../keys"])
+@pytest.mark.parametrize("pattern", ["keys/", "./keys", "keys//", "keys/.", "sub/../keys", ".//keys", "keys/./a", "keys//a"])
 def test_hide_untidy_names(petri, pattern):
     """However it is written, it is hidden, or refused: never seen."""
     petri.file("keys/a", CANARY)
     petri.file("sub/b", "")
     r = petri.sh("cat keys/a", "--hide", pattern)
     assert CANARY not in r.out, r
+
+
+def test_hide_pattern_where_the_path_has_pattern_characters(petri):
+    d = petri.path("odd [dir] *?\\x")
+    write(f"{d}/petri.json", "{}")
+    write(f"{d}/a.pem", CANARY)
+    write(f"{d}/.env", CANARY)
+    r = petri.sh("cat a.pem .env; ls -A", "--hide", "*.pem", "--hide", ".e*", cwd=d)
+    assert r.out == "petri.json\n", r
+
+
+def test_hide_all_dot_files(petri):
+    petri.file(".env", CANARY)
+    r = petri.sh("cat .env; ls -A", "--hide", ".*")
+    assert r.rc == 0 and r.out == "README\npetri.json\n", r
 
 
 def test_hide_through_a_link(petri):
