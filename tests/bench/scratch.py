@@ -54,7 +54,7 @@ class Scratch:
         self.cgroup_parent = ""  # where runtimes put theirs, for go_ahead()
 
     def go_ahead(self):
-        """On a busy machine: a cpu cgroup for us and the peers that others hardly take time from."""
+        """On a busy machine: a cpu cgroup for us and the peers that gets most of the time."""
         top = "/sys/fs/cgroup/cpu"
         if os.geteuid() or not os.path.exists(top + "/cpu.shares"):
             raise Fail("--ahead needs root and cgroup v1")
