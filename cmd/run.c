@@ -195,9 +195,8 @@ static void on_start(const struct run_req *r)
 {
     const struct plan *p = r->plan;
     opening_line(p);
-    if (r->direct_ids)
-        cmd_note("the project's file system takes no id maps: inside runs the id of its owner (%u), not one of its own",
-                 p->owner_uid);
+    if (r->ids_note)
+        cmd_note("%s", r->ids_note);
     for (size_t i = 0; i < p->missing.n; i++) {
         AUTOSTR struct str path = STR_INIT;
         str_add_escaped(&path, p->missing.v[i], strlen(p->missing.v[i]));
@@ -273,6 +272,8 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
             cmd_note("timed out; everything inside was killed");
         if (x.events & EVENT_OOM)
             cmd_note("out of memory: the limit was reached (--memory)");
+        if (x.events & EVENT_DISK)
+            cmd_note("the disk limit was reached (--disk)");
         if (p->keep)
             cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id, p->name ? p->name : p->id);
     }

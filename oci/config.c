@@ -7,7 +7,7 @@
 #include "seccomp_bpf.h"
 
 /* What every process may read, or tells of other processes and the hardware. Files that only the
- * machine's root may read need no mask: no id of a sandbox is that root. */
+ * machine's root may read need no mask where no id of a sandbox is that root. */
 static const char *const masked[] = {
     "/proc/acpi",        "/proc/asound",       "/proc/bus",           "/proc/cmdline",
     "/proc/fs",          "/proc/interrupts",   "/proc/kcore",         "/proc/key-users",
@@ -15,6 +15,13 @@ static const char *const masked[] = {
     "/proc/sysrq-trigger", "/proc/timer_list", "/proc/timer_stats",   "/sys/devices/virtual/powercap",
     "/sys/firmware",     "/sys/fs",            "/sys/hypervisor",     "/sys/kernel",
     "/sys/module",       "/sys/power",
+};
+
+static const char *const masked_from_root[] = {
+    "/proc/config.gz",   "/proc/driver",     "/proc/dynamic_debug", "/proc/iomem",      "/proc/ioports",
+    "/proc/kallsyms",    "/proc/kmsg",       "/proc/kpagecgroup",   "/proc/kpagecount", "/proc/kpageflags",
+    "/proc/modules",     "/proc/mtrr",       "/proc/pagetypeinfo",  "/proc/schedstat",  "/proc/slabinfo",
+    "/proc/swaps",       "/proc/vmallocinfo", "/proc/vmstat",       "/proc/zoneinfo",   "/proc/sysvipc",
 };
 
 static const char *const readonly[] = { "/proc/sys", "/proc/irq" };
@@ -166,6 +173,8 @@ static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
     jw_arr(w, "maskedPaths");
     for (size_t i = 0; i < ARRAY_LEN(masked) && !(weak & (WEAK_MASKS | WEAK_CGROUPFS)); i++)
         jw_str(w, NULL, masked[i]);
+    for (size_t i = 0; i < ARRAY_LEN(masked_from_root) && b->root_id; i++)
+        jw_str(w, NULL, masked_from_root[i]);
     jw_end_arr(w);
     jw_arr(w, "readonlyPaths");
     for (size_t i = 0; i < ARRAY_LEN(readonly) && !(weak & WEAK_MASKS); i++)

@@ -19,6 +19,20 @@ const char *ids_mode_name(enum ids_mode m)
     return m == IDS_ROOT ? "root" : m == IDS_SUB ? "sub" : "single";
 }
 
+bool ids_is_root(const struct ids *ids)
+{
+    return ids->mode != IDS_ROOT && ids->outer_uids.n && ids->outer_uids.v[0].outside == 0;
+}
+
+const char *ids_note(const struct ids *ids)
+{
+    if (ids->direct)
+        return "the project's file system takes no id maps: inside runs the id of its owner, not one of its own";
+    if (ids_is_root(ids))
+        return "root has not its rights here (a container): inside runs root's own id, without any of them";
+    return NULL;
+}
+
 static void line(struct idmap *m, uint32_t inside, uint32_t outside, uint32_t count)
 {
     if (count)
@@ -163,13 +177,17 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
         return rc;
     if (weakened() & WEAK_USERNS)
         base = 0;
-    if (p->project && !takes_idmap(p->project)) {
+    if (p->project && p->mode != WORKSPACE_COPY && !takes_idmap(p->project)) {
+        /* the machine's own root is never an id of a sandbox */
+        if (p->owner_uid == 0)
+            return err_new(e, ERR_UNSUPPORTED, "'%s' belongs to root and lies on a file system without id maps; use "
+                                               "--workspace-mode copy, or a copy on ext4, xfs or btrfs", p->project);
         ids->direct = true;
         direct_map(&ids->uids, base, p->uid, p->owner_uid);
-        direct_map(&ids->gids, base, p->gid, p->owner_gid);
+        direct_map(&ids->gids, base, p->gid, p->owner_gid ? p->owner_gid : base + p->gid);
         ids->root_uid = ids->root_gid = base;
         ids->user_uid = p->owner_uid;
-        ids->user_gid = p->owner_gid;
+        ids->user_gid = p->owner_gid ? p->owner_gid : base + p->gid;
         return 0;
     }
     line(&ids->uids, 0, base, RANGE);

@@ -27,6 +27,10 @@ struct ids {
 };
 
 const char *ids_mode_name(enum ids_mode m);
+/* What a user must know where the sandbox's id is one that exists outside too; NULL: nothing. */
+const char *ids_note(const struct ids *ids);
+/* The sandbox's user is root outside (without any of its rights): root of a container. */
+bool ids_is_root(const struct ids *ids);
 /* `many`: the sandbox needs more than its user's id (another -u, an image). */
 int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e);
 /* "inside outside count\n" lines for uid_map and gid_map. */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
@@ -115,6 +116,7 @@ static int run_container(struct self *s, struct err **e)
         .netns = weakened() & WEAK_USERNS ? NULL : "/proc/self/fd/5",
         .uids = l->ids->uids,
         .gids = l->ids->gids,
+        .root_id = ids_is_root(l->ids),
         .nproc = l->nproc,
     };
     AUTOFREE char *config = config_json(l->plan, &b);
@@ -138,6 +140,11 @@ static int report_end(struct self *s, struct err **e)
         (rc = workspace_count(0, &r.changes, e)) < 0)
         return rc;
     say(s->report, &r, NULL);
+    /* files of mapped ids can only be removed from inside the mapping */
+    if (l->scratch->kind == SCRATCH_DIR && !l->plan->keep &&
+        (chdir("/") < 0 || umount2(l->scratch->at, MNT_DETACH) < 0 ||
+         fs_remove_tree(AT_FDCWD, l->scratch->dir, NULL) < 0))
+        return err_new(e, ERR_FAILED, "files of the sandbox are left in '%s'", l->scratch->dir);
     return 0;
 }
 

@@ -77,7 +77,7 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
     if (s.kind != SCRATCH_TMPFS && (rc = enough_disk(store, s.size, p->disk.asked, e)) < 0)
         return rc;
     if (weakened() & WEAK_LIMITS)
-        s.size = s.inodes = 0;
+        s.size = s.inodes = s.kind == SCRATCH_TMPFS ? 0 : UINT64_MAX;
     s.at = str_dup(at);
     s.dir = s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
     *ret = s;

@@ -235,6 +235,9 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
         *slash = '\0';
     }
     if (is_or_holds_home(dir, homes)) {
+        if (strcmp(cwd, "/") == 0)
+            return err_new(e, ERR_DENIED, "'/' is the whole machine and can't be a project; go into a project, or "
+                                          "name one with --workspace");
         if (is_or_holds_home(cwd, homes))
             return err_new(e, ERR_DENIED, "'%s' is a home directory or holds one, and is not taken as a "
                                           "project by itself; go into a project or name it: --workspace %s",

@@ -55,8 +55,12 @@ static int open_sources(struct keeper *k, struct err **e)
     sigset_t set;
 
     sigemptyset(&set);
-    for (const int *s = (const int[]){ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, 0 }; *s; s++)
-        sigaddset(&set, *s);
+    for (const int *s = (const int[]){ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, 0 }; *s; s++) {
+        struct sigaction old;
+        /* under nohup the command is to survive the terminal, too */
+        if (*s != SIGHUP || sigaction(*s, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
+            sigaddset(&set, *s);
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -183,6 +187,19 @@ static int start(struct keeper *k, const char *init, struct err **e)
     return rc;
 }
 
+/* PID 1 is gone without a word: where memory ran out it was among the killed, like the command. */
+static int ended_early(struct keeper *k, struct err **e)
+{
+    struct cgroup_stats s = {0};
+    cgroup_stats(k->cgroup, &s);
+    if (!s.oom_kills)
+        return err_new(e, ERR_FAILED, "the sandbox ended before the command did");
+    k->finished = true;
+    k->res->signal = SIGKILL;
+    k->res->status = 128 + SIGKILL;
+    return 0;
+}
+
 static void keeper_close(struct keeper *k)
 {
     int *const fds[] = { &k->control, &k->launcher.report, &k->launcher.go, &k->launcher_pidfd,
@@ -227,7 +244,7 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
     if ((rc = ids_plan(p, many, &k->ids, e)) < 0 ||
         (rc = scratch_choose(p, k->req->paths->data, at, &k->scratch, e)) < 0)
         return rc;
-    k->req->direct_ids = k->ids.direct;
+    k->req->ids_note = ids_note(&k->ids);
     if ((rc = enough_memory(p, e)) < 0)
         return rc;
     if (!(*ret_init = paths_helper("petri-init", e)))
@@ -261,7 +278,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
         loop(&k);
         rc = k.failed && ret->status == 125 ? -ERR_FAILED : 0;
         if (rc == 0 && !k.finished && !k.failed)
-            rc = err_new(e, ERR_FAILED, "the sandbox ended before the command did");
+            rc = ended_early(&k, e);
     } else {
         keeper_end_sandbox(&k);
         if (k.launcher.pid > 0)

@@ -28,7 +28,7 @@ struct run_req {
     struct run_output out, err;
     bool count_changes;
     void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */
-    bool direct_ids; /* result, before on_start: the sandbox's user is the project's owner outside too */
+    const char *ids_note; /* set before on_start where ids could not be kept apart as usual, else NULL */
     void (*on_start)(const struct run_req *r); /* once, before the command can say anything; may be NULL */
 };
 

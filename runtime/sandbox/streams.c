@@ -239,6 +239,12 @@ bool streams_drained(const struct streams *st)
 
 void streams_close(struct streams *st)
 {
+    for (int i = 1; i < 3; i++) {
+        struct stream *s = st->s[i];
+        /* a program that died in the alternate screen leaves it to us to come back */
+        if (s && s->out && s->out->terminal && s->out->fd >= 0)
+            (void)fs_write_all(s->out->fd, s->buf, termfilter_end(&s->filter, s->buf));
+    }
     if (st->raw)
         tcsetattr(st->tty, TCSADRAIN, &st->saved);
     st->raw = false;

@@ -17,7 +17,7 @@ struct stream {
     uint64_t passed;
     bool marked, eof;
     struct termfilter filter;
-    char buf[STREAM_BUF + 128];
+    char buf[STREAM_BUF + 128 + TERMFILTER_ROOM];
 };
 
 struct streams {

@@ -17,6 +17,19 @@ static void name_of(char buf[16], char kind, unsigned index)
     snprintf(buf, 16, "%c%u", kind, index);
 }
 
+/* Owner and mode of a layer's directory as those of `like`; an owner that has no id here (another user's
+ * project, a shared group) becomes the sandbox's user. */
+static int own_like(const struct workspace *w, int dir, const char *path, const struct stat *like)
+{
+    if (fchownat(dir, path, like->st_uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0 &&
+        (errno != EINVAL || fchownat(dir, path, w->uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0))
+        return -1;
+    if (fchownat(dir, path, (uid_t)-1, like->st_gid, AT_SYMLINK_NOFOLLOW) < 0 &&
+        (errno != EINVAL || fchownat(dir, path, (uid_t)-1, w->gid, AT_SYMLINK_NOFOLLOW) < 0))
+        return -1;
+    return fchmodat(dir, path, like->st_mode & 07777, 0);
+}
+
 static int make_dir(const char *name, int *ret_fd, struct err **e)
 {
     if (mkdir(name, 0755) < 0)
@@ -27,29 +40,28 @@ static int make_dir(const char *name, int *ret_fd, struct err **e)
 
 /* Makes the same directory in the mask as below it: owner and mode of a merged directory are those
  * of the topmost layer that has it. */
-static int mirror_dir(int lower, int mask, const char *path, struct err **e)
+static int mirror_dir(const struct workspace *w, int lower, int mask, const char *path, struct err **e)
 {
     struct stat st;
     if (fstatat(lower, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
         return 1;
     if (mkdirat(mask, path, 0700) < 0)
         return errno == EEXIST ? 0 : err_sys(e, "hide below '%s'", path);
-    if (fchownat(mask, path, st.st_uid, st.st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-        fchmodat(mask, path, st.st_mode & 07777, 0) < 0)
+    if (own_like(w, mask, path, &st) < 0)
         return err_sys(e, "hide below '%s'", path);
     return 0;
 }
 
 /* A layer with a whiteout for every hidden name: the sandbox finds nothing there, and what it makes
  * there is its own. */
-static int make_mask(const struct strv *hide, int lower, int mask, struct err **e)
+static int make_mask(const struct workspace *w, int lower, int mask, struct err **e)
 {
-    for (size_t i = 0; i < hide->n; i++) {
-        AUTOFREE char *path = str_dup(hide->v[i]);
+    for (size_t i = 0; i < w->hide->n; i++) {
+        AUTOFREE char *path = str_dup(w->hide->v[i]);
         int rc = 0;
         for (char *s = strchr(path, '/'); s && rc == 0; s = strchr(s + 1, '/')) {
             *s = '\0';
-            rc = mirror_dir(lower, mask, path, e);
+            rc = mirror_dir(w, lower, mask, path, e);
             *s = '/';
         }
         if (rc < 0)
@@ -86,8 +98,7 @@ static int make_upper(const struct workspace *w, int lower, char up[16], char wo
     name_of(work, 'k', w->index);
     if ((rc = make_dir(up, &ufd, e)) < 0 || (rc = make_dir(work, &wfd, e)) < 0)
         return rc;
-    if (fstat(lower, &st) < 0 || fchownat(ufd, "", st.st_uid, st.st_gid, AT_EMPTY_PATH) < 0 ||
-        chmod(up, st.st_mode & 07777) < 0)
+    if (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, up, &st) < 0)
         return err_sys(e, "prepare the upper layer of '%s'", w->src);
     return 0;
 }
@@ -128,9 +139,9 @@ static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
         struct stat st;
         if ((rc = make_dir(m, &mask, e)) < 0)
             return rc;
-        if (fstat(lower, &st) < 0 || chown(m, st.st_uid, st.st_gid) < 0 || chmod(m, st.st_mode & 07777) < 0)
+        if (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, m, &st) < 0)
             return err_sys(e, "prepare the mask of '%s'", w->src);
-        if ((rc = make_mask(w->hide, lower, mask, e)) < 0)
+        if ((rc = make_mask(w, lower, mask, e)) < 0)
             return rc;
         lowers = str_printf("%s:%s", m, l);
     }
