@@ -42,7 +42,7 @@ static void sweep(const struct job *j)
 {
     int fd = openat(j->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    AUTOSTRV struct strv dead = {0};
+    AUTOSTRV struct strv dead = { 0 };
     struct dirent *de;
 
     while (d && (de = readdir(d))) {
@@ -50,9 +50,11 @@ static void sweep(const struct job *j)
             strv_add(&dead, de->d_name);
         if (!str_starts(de->d_name, "gen-") || strcmp(de->d_name, j->gen) == 0)
             continue;
-        AUTOCLOSE int gen = openat(j->dir, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        AUTOCLOSE int gen =
+            openat(j->dir, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         AUTOFREE char *old = str_printf("tmp-%s", de->d_name);
-        if (gen >= 0 && flock(gen, LOCK_EX | LOCK_NB) == 0 && renameat(j->dir, de->d_name, j->dir, old) == 0)
+        if (gen >= 0 && flock(gen, LOCK_EX | LOCK_NB) == 0 &&
+            renameat(j->dir, de->d_name, j->dir, old) == 0)
             strv_add(&dead, old);
     }
     if (d)
@@ -102,7 +104,8 @@ static int build(void *arg, struct err **e)
         return 0;
     }
     (void)fs_remove_tree(j->dir, "tmp-new", NULL);
-    return err_new(e, ERR_BUSY, "'%s' keeps changing; wait until packages are installed, then try again",
+    return err_new(e, ERR_BUSY,
+                   "'%s' keeps changing; wait until packages are installed, then try again",
                    j->spec.src);
 }
 
@@ -116,7 +119,8 @@ static int lock_wait(int fd, const char *dir, struct err **e)
             return err_sys(e, "lock '%s/lock'", dir);
         nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
     }
-    return err_new(e, ERR_BUSY, "another petri has been preparing '%s' for %d s; end it", dir, WAIT_SECONDS);
+    return err_new(e, ERR_BUSY, "another petri has been preparing '%s' for %d s; end it", dir,
+                   WAIT_SECONDS);
 }
 
 static int find(struct job *j, int *ret_fd, struct err **e)
@@ -131,8 +135,8 @@ static int find(struct job *j, int *ret_fd, struct err **e)
 }
 
 /* Finds the layer, or makes it and finds it then. */
-static int open_layer(struct job *j, const char *dir, void (*on_build)(void), bool *told, int *ret_fd,
-                      struct err **e)
+static int open_layer(struct job *j, const char *dir, void (*on_build)(void), bool *told,
+                      int *ret_fd, struct err **e)
 {
     AUTOCLOSE int lock = -1;
     int rc = find(j, ret_fd, e);
@@ -154,7 +158,8 @@ static int open_layer(struct job *j, const char *dir, void (*on_build)(void), bo
             return err_wrap(e, "prepare the system's directory layer");
     }
     if ((rc = find(j, ret_fd, e)) == 0 && *ret_fd < 0)
-        rc = err_new(e, ERR_BUSY, "'%s' keeps changing; wait until packages are installed, then try again",
+        rc = err_new(e, ERR_BUSY,
+                     "'%s' keeps changing; wait until packages are installed, then try again",
                      j->spec.src);
     return rc;
 }
@@ -195,8 +200,9 @@ static bool wanted(const struct plan_mount *m, const struct ids *ids, struct dir
     return true;
 }
 
-static int open_tree_layer(const char *layers, const struct plan_mount *m, struct dirlayer_spec *spec,
-                           void (*on_build)(void), bool *told, struct dirlayer *ret, struct err **e)
+static int open_tree_layer(const char *layers, const struct plan_mount *m,
+                           struct dirlayer_spec *spec, void (*on_build)(void), bool *told,
+                           struct dirlayer *ret, struct err **e)
 {
     AUTOFREE char *dir = layer_dir(layers, m->dst, spec->ids);
     struct job j = { .spec = *spec, .dir = -1 };
@@ -217,16 +223,18 @@ static int open_tree_layer(const char *layers, const struct plan_mount *m, struc
     if (rc < 0)
         return rc;
     ret->v[ret->n++] = (struct dirlayer_tree){
-        .dst = str_dup(m->dst), .path = str_printf("%s/%s/tree", dir, j.gen),
-        .whole = spec->files && !spec->except, .hold = fd,
+        .dst = str_dup(m->dst),
+        .path = str_printf("%s/%s/tree", dir, j.gen),
+        .whole = spec->files && !spec->except,
+        .hold = fd,
     };
     return 0;
 }
 
-int dirlayer_open(const char *layers, const struct plan *p, const struct ids *ids, void (*on_build)(void),
-                  struct dirlayer *ret, struct err **e)
+int dirlayer_open(const char *layers, const struct plan *p, const struct ids *ids,
+                  void (*on_build)(void), struct dirlayer *ret, struct err **e)
 {
-    CLEANUP(dirlayer_free_p) struct dirlayer d = {0};
+    CLEANUP(dirlayer_free_p) struct dirlayer d = { 0 };
     bool told = false;
     int rc;
 
@@ -241,7 +249,7 @@ int dirlayer_open(const char *layers, const struct plan *p, const struct ids *id
             return rc;
     }
     *ret = d;
-    d = (struct dirlayer){0};
+    d = (struct dirlayer){ 0 };
     return 0;
 }
 
@@ -261,5 +269,5 @@ void dirlayer_free_p(struct dirlayer *d)
         close_p(&d->v[i].hold);
     }
     free(d->v);
-    *d = (struct dirlayer){0};
+    *d = (struct dirlayer){ 0 };
 }

@@ -31,8 +31,8 @@ struct dirlayer {
 /* Layers for the writable system directories of a plan, made where they are missing or stale; none for
  * root's sandboxes and for users other than 0. on_build, if not NULL, is called once before that takes
  * its time. */
-int dirlayer_open(const char *layers, const struct plan *p, const struct ids *ids, void (*on_build)(void),
-                  struct dirlayer *ret, struct err **e);
+int dirlayer_open(const char *layers, const struct plan *p, const struct ids *ids,
+                  void (*on_build)(void), struct dirlayer *ret, struct err **e);
 /* NULL: the tree needs none. */
 const struct dirlayer_tree *dirlayer_for(const struct dirlayer *d, const char *dst);
 void dirlayer_free_p(struct dirlayer *d);

@@ -57,8 +57,8 @@ static int make_file(const struct make *m, int src, int out, const char *name, s
     if (S_ISLNK(st.st_mode)) {
         AUTOFREE char *text = fs_readlink(src, name);
         if (!text || symlinkat(text, out, name) < 0 ||
-            (m->s->ids->mode == IDS_SUB && fchownat(out, name, m->s->ids->root_uid, m->s->ids->root_gid,
-                                                    AT_SYMLINK_NOFOLLOW) < 0))
+            (m->s->ids->mode == IDS_SUB && fchownat(out, name, m->s->ids->root_uid,
+                                                    m->s->ids->root_gid, AT_SYMLINK_NOFOLLOW) < 0))
             return err_sys(e, "copy the link '%s'", name);
         return 0;
     }
@@ -87,8 +87,8 @@ static int make_closed(const struct make *m, int out, struct err **e)
     return 0;
 }
 
-static int make_entry(struct make *m, int src, int out, const struct dirent *de, unsigned depth, bool files,
-                      struct err **e)
+static int make_entry(struct make *m, int src, int out, const struct dirent *de, unsigned depth,
+                      bool files, struct err **e)
 {
     const char *name = de->d_name;
     AUTOCLOSE int in = -1, to = -1;
@@ -165,7 +165,7 @@ static uint64_t mix(uint64_t h, const void *p, size_t n)
 
 static uint64_t stamp_of(const char *name, const struct stat *st)
 {
-    const uint64_t v[] = { st->st_dev,  st->st_ino, st->st_mode, (uint64_t)st->st_mtim.tv_sec,
+    const uint64_t v[] = { st->st_dev, st->st_ino, st->st_mode, (uint64_t)st->st_mtim.tv_sec,
                            (uint64_t)st->st_mtim.tv_nsec };
     return mix(mix(0xcbf29ce484222325, name, strlen(name)), v, sizeof v);
 }
@@ -186,7 +186,8 @@ static uint64_t stamp_dir(const struct dirlayer_spec *s, int dir, unsigned depth
         sum += stamp_of(de->d_name, &st);
         if (depth == 1 && S_ISDIR(st.st_mode) && !s->files &&
             (strcmp(de->d_name, "local") == 0 || strcmp(s->src, "/opt") == 0)) {
-            AUTOCLOSE int sub = openat(dir, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            AUTOCLOSE int sub =
+                openat(dir, de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             sum += sub < 0 ? 0 : stamp_dir(s, sub, 2);
         }
     }

@@ -22,8 +22,8 @@ static int become_root(int up, int go, struct err **e)
     return 0;
 }
 
-static _Noreturn void child_main(const struct ids *ids, int (*f)(void *, struct err **), void *arg, int up,
-                                 int go, pid_t parent)
+static _Noreturn void child_main(const struct ids *ids, int (*f)(void *, struct err **), void *arg,
+                                 int up, int go, pid_t parent)
 {
     struct err *why = NULL;
     int rc = ids->mode == IDS_SUB ? become_root(up, go, &why) : 0;
@@ -42,7 +42,8 @@ static _Noreturn void child_main(const struct ids *ids, int (*f)(void *, struct 
 }
 
 /* The child says 'M' when it needs its map, and at its end nothing or what went wrong. */
-static int serve(const struct ids *ids, pid_t pid, int up, int go, struct str *ret_text, struct err **e)
+static int serve(const struct ids *ids, pid_t pid, int up, int go, struct str *ret_text,
+                 struct err **e)
 {
     char buf[256], c = 0;
     ssize_t n;
@@ -61,7 +62,8 @@ static int serve(const struct ids *ids, pid_t pid, int up, int go, struct str *r
     return 0;
 }
 
-int inside_run(const struct ids *ids, int (*f)(void *arg, struct err **e), void *arg, struct err **e)
+int inside_run(const struct ids *ids, int (*f)(void *arg, struct err **e), void *arg,
+               struct err **e)
 {
     AUTOSTR struct str text = STR_INIT;
     int up[2], go[2], status = 0, rc;

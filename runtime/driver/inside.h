@@ -9,6 +9,7 @@
 
 /* Runs f in a child that is root of a user namespace with the launcher's map (mode sub; in the other
  * modes in a plain child), and waits for it. What f changes in memory is lost. */
-int inside_run(const struct ids *ids, int (*f)(void *arg, struct err **e), void *arg, struct err **e);
+int inside_run(const struct ids *ids, int (*f)(void *arg, struct err **e), void *arg,
+               struct err **e);
 /* fs_remove_tree for a directory that a sandbox wrote to, whoever owns what is in it. */
 int inside_remove(const char *path, struct err **e);

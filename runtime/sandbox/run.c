@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -229,11 +230,22 @@ static int enough_memory(const struct plan *p, struct err **e)
                                  "something or lower --memory", have, need);
 }
 
+/* Where the launcher mounts the scratch, in its own mount namespace. Root's sandboxes run under other ids and
+ * must get through to it, which petri's own directories (0700) forbid: /boot is on every system, open to
+ * be passed, and no project's place. */
+static char *mount_point(const struct paths *paths)
+{
+    struct stat st;
+    if (geteuid() == 0 && lstat("/boot", &st) == 0 && S_ISDIR(st.st_mode) && st.st_mode & S_IXOTH)
+        return str_dup("/boot");
+    return path_join(paths->run, "mnt");
+}
+
 /* Everything that can be refused is refused here, before anything is made. */
 static int prepare(struct keeper *k, char **ret_init, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    AUTOFREE char *at = path_join(k->req->paths->run, "mnt"), *layers = path_join(k->req->paths->data, "layers");
+    AUTOFREE char *at = mount_point(k->req->paths), *layers = path_join(k->req->paths->data, "layers");
     bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
     struct cgroup_limits limits = {
         .memory = p->memory.value, .cpu_milli = p->cpus_milli.value, .pids = p->pids.value,
