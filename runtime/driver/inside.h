@@ -1,7 +1,7 @@
 /* runtime/driver/inside.h - work on files of a sandbox whose ids are an ordinary user's range.
  *
- * Files that a sandbox made may belong to ids of /etc/subuid, which only root of a namespace with the
- * same map can own, change and remove.
+ * Files that a sandbox made may belong to ids of /etc/subuid, which only root of a namespace
+ * with the same map can own, change and remove.
  * Crash: the child dies with its parent.
  */
 #pragma once

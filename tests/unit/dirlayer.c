@@ -8,7 +8,8 @@
 #include "base/fs.h"
 #include "runtime/driver/dirlayer_impl.h"
 
-static const struct ids ids = { .mode = IDS_SINGLE, .outer_uids = { .v = { { 0, 1000, 1 } }, .n = 1 } };
+static const struct ids ids = { .mode = IDS_SINGLE,
+                                .outer_uids = { .v = { { 0, 1000, 1 } }, .n = 1 } };
 
 static void shell(const char *script)
 {
@@ -36,7 +37,10 @@ static const char *what(const char *path)
     struct stat st;
     if (lstat(path, &st) < 0)
         return "-";
-    snprintf(buf, sizeof buf, "%c %o %d", S_ISDIR(st.st_mode) ? 'd' : S_ISLNK(st.st_mode) ? 'l' : 'f',
+    snprintf(buf, sizeof buf, "%c %o %d",
+             S_ISDIR(st.st_mode)   ? 'd'
+             : S_ISLNK(st.st_mode) ? 'l'
+                                   : 'f',
              st.st_mode & 07777, S_ISREG(st.st_mode) ? (int)st.st_size : 0);
     return buf;
 }
@@ -69,9 +73,12 @@ static void contents(void)
     struct dirlayer_spec s = { .src = "src", .ids = &ids, .except = "info" };
 
     shell("mkdir -p src/a/b src/closed src/sticky src/group src/info src/a/info && cd src && "
-          "for f in a/file a/secret closed/in info/file a/info/file; do echo text >$f; chmod 644 $f; done && "
-          "chmod 640 a/secret && chmod 700 closed && chmod 1777 sticky && chmod 2775 group && chmod 755 . a a/* && "
-          "chmod 640 a/secret && chmod 644 a/file && ln -s file a/link && ln -s a todir && mkfifo a/fifo && "
+          "for f in a/file a/secret closed/in info/file a/info/file; do echo text >$f; chmod 644 "
+          "$f; done && "
+          "chmod 640 a/secret && chmod 700 closed && chmod 1777 sticky && chmod 2775 group && "
+          "chmod 755 . a a/* && "
+          "chmod 640 a/secret && chmod 644 a/file && ln -s file a/link && ln -s a todir && mkfifo "
+          "a/fifo && "
           "touch -d 2001-02-03 a/b a/file");
     if (!make(&s, "dirs"))
         return;
@@ -136,7 +143,8 @@ static void staleness(void)
         { "touch -d 2004-01-01 src/local/lib", true, false }, /* by hand, one level down */
         { "touch -d 2004-01-01 src/a/b", false, false },
     };
-    struct dirlayer_spec d = { .src = "src", .ids = &ids }, f = { .src = "src", .ids = &ids, .files = true };
+    struct dirlayer_spec d = { .src = "src", .ids = &ids },
+                         f = { .src = "src", .ids = &ids, .files = true };
     struct ids other = ids;
 
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -147,7 +155,8 @@ static void staleness(void)
     }
     other.outer_uids.v[0].outside = 1001;
     d.ids = &other;
-    CHECK(stamp(&d) != stamp(&(struct dirlayer_spec){ .src = "src", .ids = &ids }), "another owner, another layer");
+    CHECK(stamp(&d) != stamp(&(struct dirlayer_spec){ .src = "src", .ids = &ids }),
+          "another owner, another layer");
 }
 
 int main(void)
