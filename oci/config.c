@@ -9,22 +9,20 @@
 /* What every process may read, or tells of other processes and the hardware. Files that only the
  * machine's root may read need no mask where no id of a sandbox is that root. */
 static const char *const masked[] = {
-    "/proc/acpi",        "/proc/asound",       "/proc/bus",           "/proc/cmdline",
-    "/proc/fs",          "/proc/interrupts",   "/proc/kcore",         "/proc/key-users",
-    "/proc/keys",        "/proc/latency_stats", "/proc/sched_debug",  "/proc/scsi",
-    "/proc/sysrq-trigger", "/proc/timer_list", "/proc/timer_stats",   "/sys/devices/virtual/powercap",
-    "/sys/firmware",     "/sys/fs",            "/sys/hypervisor",     "/sys/kernel",
-    "/sys/module",       "/sys/power",
+    "/proc/acpi",  "/proc/asound",  "/proc/cmdline", "/proc/interrupts", "/proc/key-users", "/proc/keys",
+    "/proc/kcore", "/proc/scsi",    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
+    "/sys/firmware", "/sys/fs",     "/sys/kernel",   "/sys/module",      "/sys/devices/virtual/powercap",
 };
 
 static const char *const masked_from_root[] = {
-    "/proc/config.gz",   "/proc/driver",     "/proc/dynamic_debug", "/proc/iomem",      "/proc/ioports",
-    "/proc/kallsyms",    "/proc/kmsg",       "/proc/kpagecgroup",   "/proc/kpagecount", "/proc/kpageflags",
-    "/proc/modules",     "/proc/mtrr",       "/proc/pagetypeinfo",  "/proc/schedstat",  "/proc/slabinfo",
-    "/proc/swaps",       "/proc/vmallocinfo", "/proc/vmstat",       "/proc/zoneinfo",   "/proc/sysvipc",
+    "/proc/bus",         "/proc/config.gz",  "/proc/driver",        "/proc/dynamic_debug", "/proc/fs",
+    "/proc/iomem",       "/proc/ioports",    "/proc/kallsyms",      "/proc/kmsg",          "/proc/kpagecgroup",
+    "/proc/kpagecount",  "/proc/kpageflags", "/proc/latency_stats", "/proc/modules",       "/proc/mtrr",
+    "/proc/pagetypeinfo", "/proc/schedstat", "/proc/slabinfo",      "/proc/swaps",         "/proc/sysrq-trigger",
+    "/proc/sysvipc",     "/proc/vmallocinfo", "/proc/vmstat",       "/proc/zoneinfo",
 };
 
-static const char *const readonly[] = { "/proc/sys", "/proc/irq" };
+static const char *const readonly[] = { "/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger" };
 
 #ifdef PETRI_TEST_WEAKEN
 unsigned weakened(void)

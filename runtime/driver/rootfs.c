@@ -343,11 +343,11 @@ static int add_volume(const struct rootfs *r, int root, const struct plan_mount 
     return add_bind(r, root, &twin, e);
 }
 
-/* The runtime looks at /sys/fs/cgroup and gives up where v1 and v2 are mixed; cover its v2 part. */
+/* The runtime looks at /sys/fs/cgroup and gives up where v1 and v2 are mixed; cover its v2 part (to unmount it
+ * would wait for every other cpu). */
 static void hide_hybrid(void)
 {
-    if (access("/sys/fs/cgroup/unified/cgroup.controllers", F_OK) == 0 &&
-        umount2("/sys/fs/cgroup/unified", MNT_DETACH) < 0)
+    if (access("/sys/fs/cgroup/unified/cgroup.controllers", F_OK) == 0)
         mount("petri", "/sys/fs/cgroup/unified", "tmpfs", MS_RDONLY, "size=4k");
 }
 

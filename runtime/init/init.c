@@ -114,7 +114,7 @@ static void child(const struct proto_request *r, int slave, int report)
     report = fcntl(report, F_DUPFD_CLOEXEC, 10);
     dup2(report, 3);
     fcntl(3, F_SETFD, FD_CLOEXEC);
-    close_range(4, ~0U, 0);
+    syscall(SYS_close_range, 4, ~0U, 0);
     /* its own /proc files belong to it again; when memory runs out, it goes before PID 1 */
     prctl(PR_SET_DUMPABLE, 1);
     fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
