@@ -2,8 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -138,8 +138,11 @@ int fs_private_dir(const char *path, struct err **e)
                        "'%s' belongs to uid %d, not to you; remove it or set PETRI_HOME", path,
                        (int)st.st_uid);
     if (st.st_mode & 077)
-        return err_new(e, ERR_DENIED, "'%s' is open to others (mode %04o) and can't be petri's own; chmod 0700 it, "
-                                      "or name another directory", path, st.st_mode & 07777);
+        return err_new(
+            e, ERR_DENIED,
+            "'%s' is open to others (mode %04o) and can't be petri's own; chmod 0700 it, "
+            "or name another directory",
+            path, st.st_mode & 07777);
     return 0;
 }
 

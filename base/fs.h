@@ -31,7 +31,7 @@ int fs_remove_tree(int dirfd, const char *path, struct err **e);
 /* openat2 with RESOLVE_BENEATH|NO_SYMLINKS|NO_MAGICLINKS plus `resolve`; fd or -1 with errno. */
 int fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode, uint64_t resolve);
 
-bool fs_is_dir(const char *path);    /* follows links */
-bool fs_exists(const char *path);    /* does not follow */
+bool fs_is_dir(const char *path);               /* follows links */
+bool fs_exists(const char *path);               /* does not follow */
 char *fs_readlink(int dirfd, const char *path); /* NULL with errno */
 char *fs_realpath(const char *path);            /* NULL with errno */

@@ -179,7 +179,7 @@ static bool lone_surrogate(const char *p, size_t len)
 
 int json_parse(const char *text, size_t len, struct json **ret, struct err **e)
 {
-    struct builder b = {0};
+    struct builder b = { 0 };
     yajl_handle h = yajl_alloc(&callbacks, NULL, &b);
     yajl_status st;
     int rc = 0;

@@ -14,13 +14,12 @@ int mnt_clone(int dirfd, const char *src, unsigned flags, int userns, int *ret_f
     unsigned rec = flags & MNT_TOP ? 0 : AT_RECURSIVE;
     struct mount_attr attr = {
         .attr_set = MOUNT_ATTR_NODEV | (flags & MNT_SUID ? 0 : MOUNT_ATTR_NOSUID) |
-                    (flags & MNT_RO ? MOUNT_ATTR_RDONLY : 0) |
-                    (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
+                    (flags & MNT_RO ? MOUNT_ATTR_RDONLY : 0) | (userns >= 0 ? MOUNT_ATTR_IDMAP : 0),
         .propagation = MS_PRIVATE,
         .userns_fd = userns >= 0 ? (uint64_t)userns : 0,
     };
-    AUTOCLOSE int fd = open_tree(dirfd, src, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | rec |
-                                                 (*src ? 0 : AT_EMPTY_PATH));
+    AUTOCLOSE int fd = open_tree(
+        dirfd, src, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | rec | (*src ? 0 : AT_EMPTY_PATH));
     if (fd < 0)
         return err_sys(e, "take '%s'", src);
     if (mount_setattr(fd, "", AT_EMPTY_PATH | rec, &attr, sizeof attr) < 0)
@@ -90,7 +89,8 @@ static int make_last(int root, const char *path, bool dir, int *ret_fd, struct e
         if (mkdirat(parent, name, 0755) < 0 && errno != EEXIST && errno != EROFS)
             return err_sys(e, "make '%s' in the sandbox", path);
     } else {
-        AUTOCLOSE int f = openat(parent, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0644);
+        AUTOCLOSE int f =
+            openat(parent, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (f < 0 && errno != EEXIST && errno != EROFS)
             return err_sys(e, "make '%s' in the sandbox", path);
     }

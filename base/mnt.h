@@ -9,7 +9,7 @@
 
 enum {
     MNT_RO = 1,
-    MNT_TOP = 2,    /* not what is mounted below it */
+    MNT_TOP = 2,  /* not what is mounted below it */
     MNT_SUID = 4, /* without nosuid */
 };
 

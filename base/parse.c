@@ -21,8 +21,7 @@ static const char *parse_milli(const char *s, uint64_t *ret)
         for (uint64_t f = 100; isdigit((unsigned char)*s); s++, f /= 10)
             milli += f * (uint64_t)(*s - '0');
     }
-    if (__builtin_mul_overflow(whole, 1000, &whole) ||
-        __builtin_add_overflow(whole, milli, &whole))
+    if (__builtin_mul_overflow(whole, 1000, &whole) || __builtin_add_overflow(whole, milli, &whole))
         return NULL;
     *ret = whole;
     return s;
@@ -71,7 +70,7 @@ int parse_duration(const char *s, uint64_t *ret_ms, struct err **e)
     static const struct {
         const char *unit;
         uint64_t ms;
-    } units[] = { { "", 1000 },      { "ms", 1 },          { "s", 1000 },
+    } units[] = { { "", 1000 },       { "ms", 1 },          { "s", 1000 },
                   { "m", 60 * 1000 }, { "h", 3600 * 1000 }, { "d", 86400 * 1000 } };
     uint64_t n;
     const char *p = parse_milli(s, &n);

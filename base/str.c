@@ -155,7 +155,7 @@ void strv_free_p(struct strv *l)
     for (size_t i = 0; i < l->n; i++)
         free(l->v[i]);
     free(l->v);
-    *l = (struct strv){0};
+    *l = (struct strv){ 0 };
 }
 
 bool str_starts(const char *s, const char *prefix)

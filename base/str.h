@@ -17,7 +17,10 @@ struct str {
     char *p;
     size_t len, cap;
 };
-#define STR_INIT {0}
+#define STR_INIT                                                                                   \
+    {                                                                                              \
+        0                                                                                          \
+    }
 void str_add(struct str *s, const char *text);
 void str_addn(struct str *s, const void *p, size_t n);
 void str_addc(struct str *s, char c);

@@ -7,8 +7,11 @@ size_t utf8_decode(const void *text, size_t n, uint32_t *ret)
 {
     const unsigned char *p = text;
     static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    size_t len = p[0] < 0x80 ? 1 : (p[0] & 0xe0) == 0xc0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3
-                 : (p[0] & 0xf8) == 0xf0 ? 4 : 0;
+    size_t len = p[0] < 0x80             ? 1
+                 : (p[0] & 0xe0) == 0xc0 ? 2
+                 : (p[0] & 0xf0) == 0xe0 ? 3
+                 : (p[0] & 0xf8) == 0xf0 ? 4
+                                         : 0;
     uint32_t c;
 
     if (!len || len > n)
@@ -61,8 +64,10 @@ void str_add_base64(struct str *s, const void *data, size_t n)
     const unsigned char *p = data;
     for (size_t i = 0; i < n; i += 3) {
         size_t left = n - i;
-        uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? p[i + 1] : 0u) << 8 | (left > 2 ? p[i + 2] : 0u);
-        const char out[] = { digits[v >> 18], digits[v >> 12 & 63], left > 1 ? digits[v >> 6 & 63] : '=',
+        uint32_t v =
+            (uint32_t)p[i] << 16 | (left > 1 ? p[i + 1] : 0u) << 8 | (left > 2 ? p[i + 2] : 0u);
+        const char out[] = { digits[v >> 18], digits[v >> 12 & 63],
+                             left > 1 ? digits[v >> 6 & 63] : '=',
                              left > 2 ? digits[v & 63] : '=' };
         str_addn(s, out, 4);
     }

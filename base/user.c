@@ -13,8 +13,10 @@ static bool find(const char *file, const char *name, uid_t uid, struct user *ret
     while (f && !found && (pw = fgetpwent(f))) {
         found = name ? strcmp(pw->pw_name, name) == 0 : pw->pw_uid == uid;
         if (found)
-            *ret = (struct user){ .name = str_dup(pw->pw_name), .home = str_dup(pw->pw_dir),
-                                  .shell = str_dup(pw->pw_shell), .uid = pw->pw_uid,
+            *ret = (struct user){ .name = str_dup(pw->pw_name),
+                                  .home = str_dup(pw->pw_dir),
+                                  .shell = str_dup(pw->pw_shell),
+                                  .uid = pw->pw_uid,
                                   .gid = pw->pw_gid };
     }
     if (f)
@@ -37,5 +39,5 @@ void user_free_p(struct user *u)
     free(u->name);
     free(u->home);
     free(u->shell);
-    *u = (struct user){0};
+    *u = (struct user){ 0 };
 }

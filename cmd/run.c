@@ -32,7 +32,8 @@ static const struct opt run_opts[] = {
     { "workspace", 0, "DIR", "the project, where it is not the one around here", "dir" },
     { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" },
     { "read-only", 0, NULL, "no writes to the project's copy", NULL },
-    { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen", "file" },
+    { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen",
+      "file" },
     { "name", 0, "NAME", "a name for the sandbox", NULL },
     { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL },
     { "keep", 0, NULL, "keep the sandbox and what it wrote, stopped", NULL },
@@ -107,7 +108,8 @@ static void json_output(struct jsonw *w, const char *key, const struct str *s)
     jw_str(w, name, b.p);
 }
 
-static void json_result(struct jsonw *w, const struct plan *p, const struct run_req *r, const struct run_result *x)
+static void json_result(struct jsonw *w, const struct plan *p, const struct run_req *r,
+                        const struct run_result *x)
 {
     static const char *const events[] = { "oom", "pids", "disk", "timeout", "output_truncated" };
 
@@ -166,7 +168,8 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
     jw_end_obj(w);
 }
 
-static void set_output(struct run_output *o, int fd, bool json, bool raw, const struct plan *p, bool asked)
+static void set_output(struct run_output *o, int fd, bool json, bool raw, const struct plan *p,
+                       bool asked)
 {
     struct stat st;
     bool file = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || isatty(fd));
@@ -174,7 +177,9 @@ static void set_output(struct run_output *o, int fd, bool json, bool raw, const 
     o->fd = json ? -1 : fd;
     o->terminal = !json && !raw && isatty(fd);
     /* whoever redirects to a file wants all of it; a pipe's reader may not be ready for gigabytes */
-    o->cap = p->max_output == 0 || weakened() & WEAK_OUTPUT || (!asked && !json && file) ? UINT64_MAX : p->max_output;
+    o->cap = p->max_output == 0 || weakened() & WEAK_OUTPUT || (!asked && !json && file)
+                 ? UINT64_MAX
+                 : p->max_output;
 }
 
 static void opening_line(const struct plan *p)
@@ -183,7 +188,9 @@ static void opening_line(const struct plan *p)
     str_add_escaped(&dir, p->project, strlen(p->project));
     cmd_note("copy of %s on %s, network none (no other policy yet), changes %s", dir.p,
              strcmp(p->image, "host") == 0 ? "this machine's own packages (image host)" : p->image,
-             p->mode == WORKSPACE_BIND ? "go to the project itself" : p->keep ? "kept apart" : "thrown away");
+             p->mode == WORKSPACE_BIND ? "go to the project itself"
+             : p->keep                 ? "kept apart"
+                                       : "thrown away");
 }
 
 static void on_prepare(void)
@@ -207,14 +214,16 @@ static void on_start(const struct run_req *r)
 static const char *suggestion(const struct plan *p)
 {
     /* `petri run alpine sh`: docker's habit, the first word an image */
-    return p->argv.n > 1 && !strchr(p->argv.v[0], '/') && p->argv.v[1][0] != '-' ? p->argv.v[0] : NULL;
+    return p->argv.n > 1 && !strchr(p->argv.v[0], '/') && p->argv.v[1][0] != '-' ? p->argv.v[0]
+                                                                                 : NULL;
 }
 
 /* A start that failed: where the machine lacks something, that is the message, with its remedy. */
 static void explain(struct err **e)
 {
     static const char *const needs[] = { "proc", "overlay", "idmap", "store" };
-    char *remedy = (*e)->code == ERR_FAILED || (*e)->code == ERR_UNSUPPORTED ? probe_userns_remedy() : NULL;
+    char *remedy =
+        (*e)->code == ERR_FAILED || (*e)->code == ERR_UNSUPPORTED ? probe_userns_remedy() : NULL;
 
     if (remedy) {
         err_new(e, ERR_UNSUPPORTED, "%s", remedy);
@@ -232,7 +241,8 @@ static int fail(struct run_flags *f, const struct plan *p, int status, struct er
         explain(&e);
     if (status == 127 && p && suggestion(p)) {
         struct err *hint = NULL;
-        err_new(&hint, ERR_NOT_FOUND, "'%s': not a command here. Did you mean --image %s?", p->argv.v[0], p->argv.v[0]);
+        err_new(&hint, ERR_NOT_FOUND, "'%s': not a command here. Did you mean --image %s?",
+                p->argv.v[0], p->argv.v[0]);
         err_free(e);
         e = hint;
     }
@@ -241,11 +251,10 @@ static int fail(struct run_flags *f, const struct plan *p, int status, struct er
 
 static int run_plan(struct run_flags *f, const struct plan *p, const struct paths *paths)
 {
-    AUTOJSONW struct jsonw w = {0};
+    AUTOJSONW struct jsonw w = { 0 };
     struct err *e = NULL;
     struct run_result x;
-    struct run_req r = { .plan = p, .paths = paths, .in = 0,
-                         .count_changes = f->json };
+    struct run_req r = { .plan = p, .paths = paths, .in = 0, .count_changes = f->json };
     int rc;
 
     set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);
@@ -267,7 +276,8 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
         puts(w.out.p);
     } else if (!f->quiet) {
         if (loose)
-            cmd_note("not enforced for this user on this machine: %s (petri doctor says why)", loose);
+            cmd_note("not enforced for this user on this machine: %s (petri doctor says why)",
+                     loose);
         if (x.timed_out)
             cmd_note("timed out; everything inside was killed");
         if (x.events & EVENT_OOM)
@@ -275,7 +285,8 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
         if (x.events & EVENT_DISK)
             cmd_note("the disk limit was reached (--disk)");
         if (p->keep)
-            cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id, p->name ? p->name : p->id);
+            cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id,
+                     p->name ? p->name : p->id);
     }
     str_reset(&r.out.kept);
     str_reset(&r.err.kept);
@@ -284,9 +295,9 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
 
 static int run_run(const struct cmd *c, int argc, char **argv)
 {
-    struct run_flags f = {0};
+    struct run_flags f = { 0 };
     CLEANUP(plan_free_p) struct plan *p = NULL;
-    CLEANUP(paths_free_p) struct paths paths = {0};
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
     CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
     const struct opt *o;
     const char *value = NULL;
@@ -313,9 +324,11 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         rc = cmd_fail_err(125, e, f.json);
     else {
         signal(SIGPIPE, SIG_IGN);
-        signal(SIGCHLD, SIG_DFL); /* a caller that ignores it would have our children reap themselves */
-        umask(022);               /* what is made for the sandbox must be readable in it */
-        rc = plan_make(&f.o, &paths, &p, &holds, &e) < 0 ? fail(&f, NULL, 125, e) : run_plan(&f, p, &paths);
+        signal(SIGCHLD,
+               SIG_DFL); /* a caller that ignores it would have our children reap themselves */
+        umask(022);      /* what is made for the sandbox must be readable in it */
+        rc = plan_make(&f.o, &paths, &p, &holds, &e) < 0 ? fail(&f, NULL, 125, e)
+                                                         : run_plan(&f, p, &paths);
     }
     options_free_p(&f.o);
     return rc;
@@ -325,10 +338,13 @@ const struct cmd cmd_run = {
     .name = "run",
     .summary = "run one command in a throw-away copy of the project",
     .usage = "[flags] [--] CMD...",
-    .about = "The command sees the project at its own path and at /workspace, this machine's programs, and "
-             "nothing else of the machine: no home, no credentials, no network. What it writes is thrown "
+    .about = "The command sees the project at its own path and at /workspace, this machine's "
+             "programs, and "
+             "nothing else of the machine: no home, no credentials, no network. What it writes is "
+             "thrown "
              "away; the project is not touched.\n"
-             "Exit status: the command's own; 124 timed out, 125 petri failed, 126 not executable, 127 not "
+             "Exit status: the command's own; 124 timed out, 125 petri failed, 126 not executable, "
+             "127 not "
              "found, 128+n killed by signal n.",
     .examples = "petri run -- make test\trun the tests in a copy\n"
                 "petri run --json -- npm test\tresult, output and changes as JSON\n"

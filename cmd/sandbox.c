@@ -21,7 +21,7 @@ static void list_free_p(struct list *l)
 
 static void print_json(const struct list *l)
 {
-    AUTOJSONW struct jsonw w = {0};
+    AUTOJSONW struct jsonw w = { 0 };
     jw_arr(&w, NULL);
     for (size_t i = 0; i < l->n; i++) {
         const struct state *s = &l->v[i];
@@ -43,14 +43,14 @@ static void print_row(const struct state *s)
 {
     AUTOSTR struct str project = STR_INIT;
     str_add_escaped(&project, s->project ? s->project : "-", strlen(s->project ? s->project : "-"));
-    printf("%-12s  %-16s  %-8s  %-20s  %s\n", s->id, s->name ? s->name : "-", s->running ? "running" : "stopped",
-           s->created ? s->created : "-", project.p);
+    printf("%-12s  %-16s  %-8s  %-20s  %s\n", s->id, s->name ? s->name : "-",
+           s->running ? "running" : "stopped", s->created ? s->created : "-", project.p);
 }
 
 static int ls_run(const struct cmd *c, int argc, char **argv)
 {
-    CLEANUP(paths_free_p) struct paths paths = {0};
-    CLEANUP(list_free_p) struct list l = {0};
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    CLEANUP(list_free_p) struct list l = { 0 };
     const struct opt *o;
     const char *value;
     struct err *e = NULL;
@@ -93,13 +93,14 @@ static int rm_one(const struct paths *paths, const struct list *l, const char *w
     }
     AUTOSTR struct str shown = STR_INIT;
     str_add_escaped(&shown, word, strlen(word) > 40 ? 40 : strlen(word));
-    return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", shown.p ? shown.p : "");
+    return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them",
+                   shown.p ? shown.p : "");
 }
 
 static int rm_run(const struct cmd *c, int argc, char **argv)
 {
-    CLEANUP(paths_free_p) struct paths paths = {0};
-    CLEANUP(list_free_p) struct list l = {0};
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    CLEANUP(list_free_p) struct list l = { 0 };
     const char *value;
     struct err *e = NULL;
     bool bad = false;
@@ -126,10 +127,20 @@ static const struct opt ls_opts[] = {
 };
 
 const struct cmd cmd_ls = {
-    .name = "ls", .aliases = "ps", .summary = "list sandboxes that were kept", .usage = "[-q] [--json]",
-    .opts = ls_opts, .n_opts = ARRAY_LEN(ls_opts), .usage_exit = 2, .run = ls_run,
+    .name = "ls",
+    .aliases = "ps",
+    .summary = "list sandboxes that were kept",
+    .usage = "[-q] [--json]",
+    .opts = ls_opts,
+    .n_opts = ARRAY_LEN(ls_opts),
+    .usage_exit = 2,
+    .run = ls_run,
 };
 
 const struct cmd cmd_rm = {
-    .name = "rm", .summary = "remove sandboxes and what they wrote", .usage = "SANDBOX...", .usage_exit = 2, .run = rm_run,
+    .name = "rm",
+    .summary = "remove sandboxes and what they wrote",
+    .usage = "SANDBOX...",
+    .usage_exit = 2,
+    .run = rm_run,
 };

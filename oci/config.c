@@ -9,27 +9,48 @@
 /* What every process may read, or tells of other processes and the hardware. Files that only the
  * machine's root may read need no mask where no id of a sandbox is that root. */
 static const char *const masked[] = {
-    "/proc/acpi",  "/proc/asound",  "/proc/cmdline", "/proc/interrupts", "/proc/key-users", "/proc/keys",
-    "/proc/kcore", "/proc/scsi",    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
-    "/sys/firmware", "/sys/fs",     "/sys/kernel",   "/sys/module",      "/sys/devices/virtual/powercap",
+    "/proc/acpi",       "/proc/asound",      "/proc/cmdline",     "/proc/interrupts",
+    "/proc/key-users",  "/proc/keys",        "/proc/kcore",       "/proc/scsi",
+    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
+    "/sys/fs",          "/sys/kernel",       "/sys/module",       "/sys/devices/virtual/powercap",
 };
 
 static const char *const masked_from_root[] = {
-    "/proc/bus",         "/proc/config.gz",  "/proc/driver",        "/proc/dynamic_debug", "/proc/fs",
-    "/proc/iomem",       "/proc/ioports",    "/proc/kallsyms",      "/proc/kmsg",          "/proc/kpagecgroup",
-    "/proc/kpagecount",  "/proc/kpageflags", "/proc/latency_stats", "/proc/modules",       "/proc/mtrr",
-    "/proc/pagetypeinfo", "/proc/schedstat", "/proc/slabinfo",      "/proc/swaps",         "/proc/sysrq-trigger",
-    "/proc/sysvipc",     "/proc/vmallocinfo", "/proc/vmstat",       "/proc/zoneinfo",
+    "/proc/bus",
+    "/proc/config.gz",
+    "/proc/driver",
+    "/proc/dynamic_debug",
+    "/proc/fs",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/kallsyms",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/mtrr",
+    "/proc/pagetypeinfo",
+    "/proc/schedstat",
+    "/proc/slabinfo",
+    "/proc/swaps",
+    "/proc/sysrq-trigger",
+    "/proc/sysvipc",
+    "/proc/vmallocinfo",
+    "/proc/vmstat",
+    "/proc/zoneinfo",
 };
 
-static const char *const readonly[] = { "/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/sysrq-trigger" };
+static const char *const readonly[] = { "/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs",
+                                        "/proc/sysrq-trigger" };
 
 #ifdef PETRI_TEST_WEAKEN
 unsigned weakened(void)
 {
-    static const char *const words[] = { "seccomp", "nnp", "caps", "masks", "net",  "env",  "hide",
-                                         "limits",  "etc", "timeout", "userns", "cgroupfs", "nosuid",
-                                         "output",  "tmp" };
+    static const char *const words[] = { "seccomp", "nnp",      "caps",   "masks",  "net",
+                                         "env",     "hide",     "limits", "etc",    "timeout",
+                                         "userns",  "cgroupfs", "nosuid", "output", "tmp" };
     const char *s = getenv("PETRI_WEAKEN");
     unsigned bits = 0;
     for (size_t i = 0; s && i < ARRAY_LEN(words); i++) {
@@ -87,7 +108,8 @@ static void add_rlimit(struct jsonw *w, const char *name, int which, uint64_t va
     jw_end_obj(w);
 }
 
-static void add_process(struct jsonw *w, const struct plan *p, const struct bundle *b, unsigned weak)
+static void add_process(struct jsonw *w, const struct plan *p, const struct bundle *b,
+                        unsigned weak)
 {
     static const char *const sets[] = { "bounding", "effective", "permitted" };
     static const char *const root_caps[] = { "CAP_CHOWN",  "CAP_DAC_OVERRIDE", "CAP_FOWNER",
@@ -103,7 +125,8 @@ static void add_process(struct jsonw *w, const struct plan *p, const struct bund
     jw_str(w, NULL, b->init);
     jw_end_arr(w);
     jw_arr(w, "env");
-    jw_str(w, NULL, "HOME=/"); /* else the runtime reads the image's /etc/passwd, whatever that is */
+    jw_str(w, NULL,
+           "HOME=/"); /* else the runtime reads the image's /etc/passwd, whatever that is */
     jw_end_arr(w);
     jw_str(w, "cwd", "/"); /* petri-init changes directory itself */
     jw_obj(w, "capabilities");
@@ -183,7 +206,7 @@ static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
 
 char *config_json(const struct plan *p, const struct bundle *b)
 {
-    AUTOJSONW struct jsonw w = {0};
+    AUTOJSONW struct jsonw w = { 0 };
     unsigned weak = weakened();
 
     jw_obj(&w, NULL);

@@ -13,9 +13,10 @@ struct idmap {
 
 /* What the launcher made before the runtime starts. */
 struct bundle {
-    const char *rootfs;  /* directory with everything mounted in it */
-    const char *init;    /* path of petri-init inside */
-    const char *userns, *netns; /* paths of namespaces to join; NULL only in a weakened test build */
+    const char *rootfs; /* directory with everything mounted in it */
+    const char *init;   /* path of petri-init inside */
+    const char *userns,
+        *netns; /* paths of namespaces to join; NULL only in a weakened test build */
     struct idmap uids, gids;
     bool root_id;   /* the sandbox's user is root outside: hide what only root may read, too */
     uint64_t nproc; /* RLIMIT_NPROC where no cgroup counts processes, else 0 */

@@ -10,9 +10,8 @@ void plan_mounts_add(struct plan_mounts *l, enum plan_mount_kind kind, const cha
         if (!l->v)
             abort();
     }
-    l->v[l->n++] = (struct plan_mount){
-        .kind = kind, .src = str_dup(src), .dst = str_dup(dst), .ro = ro
-    };
+    l->v[l->n++] =
+        (struct plan_mount){ .kind = kind, .src = str_dup(src), .dst = str_dup(dst), .ro = ro };
 }
 
 void plan_mounts_free_p(struct plan_mounts *l)
@@ -22,7 +21,7 @@ void plan_mounts_free_p(struct plan_mounts *l)
         free(l->v[i].dst);
     }
     free(l->v);
-    *l = (struct plan_mounts){0};
+    *l = (struct plan_mounts){ 0 };
 }
 
 struct plan *plan_new(void)

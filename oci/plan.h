@@ -24,9 +24,10 @@ struct plan_mount {
     enum plan_mount_kind kind;
     char *src, *dst;
     bool ro;
-    bool user;    /* asked for with -v: its files belong to the sandbox's user */
+    bool user;      /* asked for with -v: its files belong to the sandbox's user */
     bool plain_ids; /* root: files keep the host's ids, so that nobody inside owns them */
-    bool overlay;   /* not the tree itself but an overlay over it: writable, and sockets are refused */
+    bool
+        overlay; /* not the tree itself but an overlay over it: writable, and sockets are refused */
 };
 
 struct plan_mounts {
@@ -65,14 +66,15 @@ struct plan {
     struct strv argv, env;
     char *cwd; /* inside */
 
-    char *project;    /* outside; NULL: none */
+    char *project; /* outside; NULL: none */
     dev_t project_dev;
     ino_t project_ino;
     enum workspace_mode mode;
     bool read_only;
     struct strv hide; /* relative to the project */
-    struct strv extra_lowers; /* absolute: git directories of a worktree, sub-mounts: own overlays */
-    struct strv missing;      /* mounts below the project that stay out: the kernel's own, devices */
+    struct strv
+        extra_lowers;    /* absolute: git directories of a worktree, sub-mounts: own overlays */
+    struct strv missing; /* mounts below the project that stay out: the kernel's own, devices */
 
     struct limit memory, cpus_milli, pids, disk, inodes, nofile;
     uint64_t timeout_ms; /* 0: none */

@@ -41,8 +41,8 @@ static int put(int out_fd, const char *path, const void *p, size_t n, mode_t mod
     if (fd < 0 || fs_write_all(fd, p, n) < 0)
         return err_sys(e, "write '%s' of the copy of /etc", path);
     /* as root only, and only so that the group is right inside; root without its rights can't */
-    if (gid != (gid_t)-1 && geteuid() == 0 && fchown(fd, (uid_t)-1, gid) < 0 &&
-        errno != EINVAL && errno != EPERM)
+    if (gid != (gid_t)-1 && geteuid() == 0 && fchown(fd, (uid_t)-1, gid) < 0 && errno != EINVAL &&
+        errno != EPERM)
         return err_sys(e, "chown '%s' of the copy of /etc", path);
     if (fchmod(fd, mode) < 0)
         return err_sys(e, "chmod '%s' of the copy of /etc", path);

@@ -27,9 +27,11 @@ bool ids_is_root(const struct ids *ids)
 const char *ids_note(const struct ids *ids)
 {
     if (ids->direct)
-        return "the project's file system takes no id maps: inside runs the id of its owner, not one of its own";
+        return "the project's file system takes no id maps: inside runs the id of its owner, not "
+               "one of its own";
     if (ids_is_root(ids))
-        return "root has not its rights here (a container): inside runs root's own id, without any of them";
+        return "root has not its rights here (a container): inside runs root's own id, without any "
+               "of them";
     return NULL;
 }
 
@@ -72,10 +74,17 @@ static void direct_map(struct idmap *m, uint32_t base, uint32_t inside, uint32_t
 /* File systems whose mounts can be idmapped; on others (overlay, nfs, 9p, fuse, ...) the kernel says no. */
 static bool takes_idmap(const char *path)
 {
-    static const uint32_t types[] = { 0xef53 /* ext4 */,      0x58465342 /* xfs */,    0x9123683e /* btrfs */,
-                                      0x01021994 /* tmpfs */, 0xf2f52010 /* f2fs */,   0xe0f5e1e2 /* erofs */,
-                                      0x4d44 /* vfat */,      0x2011bab0 /* exfat */,  0x73717368 /* squashfs */,
-                                      0x00c36400 /* ceph */,  0xca451a4e /* bcachefs */ };
+    static const uint32_t types[] = { 0xef53 /* ext4 */,
+                                      0x58465342 /* xfs */,
+                                      0x9123683e /* btrfs */,
+                                      0x01021994 /* tmpfs */,
+                                      0xf2f52010 /* f2fs */,
+                                      0xe0f5e1e2 /* erofs */,
+                                      0x4d44 /* vfat */,
+                                      0x2011bab0 /* exfat */,
+                                      0x73717368 /* squashfs */,
+                                      0x00c36400 /* ceph */,
+                                      0xca451a4e /* bcachefs */ };
     struct statfs s;
     if (statfs(path, &s) < 0)
         return true;
@@ -89,17 +98,19 @@ static bool takes_idmap(const char *path)
 static bool real_root(void)
 {
     struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct caps[2] = {0};
+    struct __user_cap_data_struct caps[2] = { 0 };
     AUTOFREE char *map = NULL;
     unsigned inside, outside, count;
-    if (geteuid() != 0 || syscall(SYS_capget, &h, caps) < 0 || !(caps[0].effective & 1u << CAP_SYS_ADMIN))
+    if (geteuid() != 0 || syscall(SYS_capget, &h, caps) < 0 ||
+        !(caps[0].effective & 1u << CAP_SYS_ADMIN))
         return false;
     return fs_read(AT_FDCWD, "/proc/self/uid_map", 65536, &map, NULL, NULL) < 0 ||
            (sscanf(map, "%u %u %u", &inside, &outside, &count) == 3 && count >= ROOT_FIRST + RANGE);
 }
 
 /* Calls for each "name:first:count" line of a subid file. */
-static int subid_lines(const char *file, bool (*f)(const char *, uint64_t, uint64_t, void *), void *arg)
+static int subid_lines(const char *file, bool (*f)(const char *, uint64_t, uint64_t, void *),
+                       void *arg)
 {
     AUTOFREE char *text = NULL;
     if (fs_read(AT_FDCWD, file, 1 << 20, &text, NULL, NULL) < 0)
@@ -154,17 +165,18 @@ static bool own(const char *name, uint64_t first, uint64_t count, void *arg)
 
 static int sub_range(const char *file, uint64_t *ret, struct err **e)
 {
-    CLEANUP(user_free_p) struct user me = {0};
+    CLEANUP(user_free_p) struct user me = { 0 };
     char uid[16];
     struct own_range r = { .uid = uid };
     user_by_uid(getuid(), &me);
     r.name = me.name;
     snprintf(uid, sizeof uid, "%u", getuid());
     if (subid_lines(file, own, &r) != 1)
-        return err_new(e, ERR_UNSUPPORTED,
-                       "this needs more than one user id, and %s gives you no range of %d; "
-                       "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s",
-                       file, RANGE, r.name ? r.name : uid);
+        return err_new(
+            e, ERR_UNSUPPORTED,
+            "this needs more than one user id, and %s gives you no range of %d; "
+            "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s",
+            file, RANGE, r.name ? r.name : uid);
     *ret = r.first;
     return 0;
 }
@@ -180,8 +192,10 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
     if (p->project && p->mode != WORKSPACE_COPY && !takes_idmap(p->project)) {
         /* the machine's own root is never an id of a sandbox */
         if (p->owner_uid == 0)
-            return err_new(e, ERR_UNSUPPORTED, "'%s' belongs to root and lies on a file system without id maps; use "
-                                               "--workspace-mode copy, or a copy on ext4, xfs or btrfs", p->project);
+            return err_new(e, ERR_UNSUPPORTED,
+                           "'%s' belongs to root and lies on a file system without id maps; use "
+                           "--workspace-mode copy, or a copy on ext4, xfs or btrfs",
+                           p->project);
         ids->direct = true;
         direct_map(&ids->uids, base, p->uid, p->owner_uid);
         direct_map(&ids->gids, base, p->gid, p->owner_gid ? p->owner_gid : base + p->gid);
@@ -203,14 +217,14 @@ static int plan_root(const struct plan *p, struct ids *ids, struct err **e)
 
 int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
 {
-    struct ids ids = {0};
+    struct ids ids = { 0 };
     uint64_t u, g;
     int rc;
 
     if (real_root()) {
         if (p->uid >= RANGE || p->gid >= RANGE)
-            return err_new(e, ERR_INVALID, "user %u:%u: ids inside must be below %d", p->uid, p->gid,
-                           RANGE);
+            return err_new(e, ERR_INVALID, "user %u:%u: ids inside must be below %d", p->uid,
+                           p->gid, RANGE);
         ids.mode = IDS_ROOT;
         rc = plan_root(p, &ids, e);
         if (rc < 0)
@@ -230,7 +244,8 @@ int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e)
     } else {
         uid_t self_uid = p->owner_uid;
         gid_t self_gid = p->owner_gid;
-        if ((rc = sub_range("/etc/subuid", &u, e)) < 0 || (rc = sub_range("/etc/subgid", &g, e)) < 0)
+        if ((rc = sub_range("/etc/subuid", &u, e)) < 0 ||
+            (rc = sub_range("/etc/subgid", &g, e)) < 0)
             return rc;
         line(&ids.outer_uids, 1, (uint32_t)u, RANGE);
         line(&ids.outer_gids, 1, (uint32_t)g, RANGE);
@@ -282,7 +297,7 @@ int ids_write(const struct idmap *uids, const struct idmap *gids, pid_t pid, boo
 static int run_helper(const char *program, pid_t pid, const struct idmap *m, struct err **e)
 {
     extern char **environ;
-    AUTOSTRV struct strv argv = {0};
+    AUTOSTRV struct strv argv = { 0 };
     pid_t child;
     int rc, status;
 
@@ -295,9 +310,11 @@ static int run_helper(const char *program, pid_t pid, const struct idmap *m, str
     }
     rc = posix_spawnp(&child, program, NULL, NULL, argv.v, environ);
     if (rc != 0)
-        return err_new(e, ERR_UNSUPPORTED, "%s is not there (Debian: apt-get install uidmap)", program);
+        return err_new(e, ERR_UNSUPPORTED, "%s is not there (Debian: apt-get install uidmap)",
+                       program);
     if (RETRY(waitpid(child, &status, 0)) < 0 || status != 0)
-        return err_new(e, ERR_UNSUPPORTED, "%s refused the range of /etc/subuid and /etc/subgid", program);
+        return err_new(e, ERR_UNSUPPORTED, "%s refused the range of /etc/subuid and /etc/subgid",
+                       program);
     return 0;
 }
 

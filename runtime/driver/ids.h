@@ -18,8 +18,9 @@ struct ids {
     struct idmap uids, gids;             /* sandbox -> launcher's namespace (host for root) */
     /* root: how files of the project appear: on disk -> host id seen by the sandbox */
     struct idmap project_uids, project_gids;
-    bool direct; /* root: the project's file system takes no id map, so the user is its owner outside too */
-    bool swap; /* the project's map differs from the sandbox's own */
+    bool
+        direct; /* root: the project's file system takes no id map, so the user is its owner outside too */
+    bool swap;      /* the project's map differs from the sandbox's own */
     uid_t root_uid; /* what the sandbox's uid 0 is for the launcher; the user's own id in single */
     gid_t root_gid;
     uid_t user_uid; /* what the sandbox's user is for the launcher */

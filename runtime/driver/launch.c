@@ -62,8 +62,10 @@ static int enter_own_namespace(struct self *s, pid_t parent, struct err **e)
     if (ids->mode == IDS_ROOT)
         return unshare(CLONE_NEWNS) < 0 ? err_sys(e, "make a mount namespace") : 0;
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-        return err_new(e, ERR_UNSUPPORTED, "this user may not make user namespaces (%s); petri doctor "
-                                           "says how to allow it", strerror(errno));
+        return err_new(e, ERR_UNSUPPORTED,
+                       "this user may not make user namespaces (%s); petri doctor "
+                       "says how to allow it",
+                       strerror(errno));
     if (ids->mode == IDS_SINGLE) {
         rc = ids_write_outer(ids, getpid(), e);
     } else {
@@ -108,7 +110,8 @@ static int arrange_fds(struct self *s, int userns, int netns, struct err **e)
 static int run_container(struct self *s, struct err **e)
 {
     const struct launch *l = s->l;
-    AUTOFREE char *state = path_join(l->scratch->at, "s"), *root = path_join(l->scratch->at, "root");
+    AUTOFREE char *state = path_join(l->scratch->at, "s"),
+                  *root = path_join(l->scratch->at, "root");
     struct bundle b = {
         .rootfs = root,
         .init = ROOTFS_INIT,
@@ -120,7 +123,9 @@ static int run_container(struct self *s, struct err **e)
         .nproc = l->nproc,
     };
     AUTOFREE char *config = config_json(l->plan, &b);
-    struct crun_req req = { .id = l->plan->id, .state_root = state, .config = config, .keep_fds = 1 };
+    struct crun_req req = {
+        .id = l->plan->id, .state_root = state, .config = config, .keep_fds = 1
+    };
     return crun_run(&req, e);
 }
 
@@ -153,27 +158,35 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     const struct launch *l = s->l;
     bool root = l->ids->mode == IDS_ROOT;
     struct rootfs r = {
-        .plan = l->plan, .ids = l->ids, .scratch = l->scratch, .init = l->init, .dirs = l->dirs,
-        .userns = -1, .project_userns = -1,
+        .plan = l->plan,
+        .ids = l->ids,
+        .scratch = l->scratch,
+        .init = l->init,
+        .dirs = l->dirs,
+        .userns = -1,
+        .project_userns = -1,
     };
-    struct holder h, project = {0};
+    struct holder h, project = { 0 };
     int userns = -1, netns = -1, rc;
 
     die_with_parent(parent);
     if (l->cgroup && cgroup_dirfd(l->cgroup) < 0 && (rc = cgroup_enter(l->cgroup, e)) < 0)
         return rc;
     if ((rc = enter_own_namespace(s, parent, e)) < 0 ||
-        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true, &h, e)) < 0)
+        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true, &h, e)) <
+            0)
         return rc;
     if (root && l->ids->swap && !l->ids->direct &&
-        (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, &project, e)) < 0)
+        (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, &project,
+                           e)) < 0)
         return rc;
     if ((rc = rootfs_scratch(&r, e)) < 0 || (rc = holder_user(&h, &userns, e)) < 0)
         return rc;
     if (root) {
         r.userns = userns;
         r.project_userns = l->ids->direct ? -1 : userns;
-        if (l->ids->swap && !l->ids->direct && (rc = holder_user(&project, &r.project_userns, e)) < 0)
+        if (l->ids->swap && !l->ids->direct &&
+            (rc = holder_user(&project, &r.project_userns, e)) < 0)
             return rc;
     }
     if ((rc = rootfs_build(&r, e)) < 0 || (rc = holder_net(&h, &netns, e)) < 0)
@@ -202,7 +215,8 @@ int launcher_start(const struct launch *l, struct launcher *ret, struct err **e)
     int report[2] = { -1, -1 }, go[2] = { -1, -1 };
     pid_t parent = getpid(), pid;
 
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0 || pipe2(go, O_CLOEXEC) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, report) < 0 ||
+        pipe2(go, O_CLOEXEC) < 0)
         return err_sys(e, "pipes of the launcher");
     pid = fork_into(l->cgroup ? cgroup_dirfd(l->cgroup) : -1);
     if (pid < 0)

@@ -16,10 +16,10 @@ struct launch {
     const struct ids *ids;
     const struct scratch *scratch;
     const struct dirlayer *dirs; /* may be NULL */
-    const char *init; /* petri-init on the host */
-    uint64_t nproc; /* RLIMIT_NPROC, 0: a cgroup counts */
+    const char *init;            /* petri-init on the host */
+    uint64_t nproc;              /* RLIMIT_NPROC, 0: a cgroup counts */
     bool count_changes;
-    int control; /* petri-init's end of the control socket */
+    int control;                 /* petri-init's end of the control socket */
     const struct cgroup *cgroup; /* the launcher starts in it, or moves itself there first */
 };
 

@@ -18,12 +18,18 @@
 static const struct {
     const char *file, *value;
 } user_limits[] = {
-    { "/proc/sys/user/max_user_namespaces", "0" },    { "/proc/sys/user/max_net_namespaces", "1" },
-    { "/proc/sys/user/max_mnt_namespaces", "2" },     { "/proc/sys/user/max_pid_namespaces", "1" },
-    { "/proc/sys/user/max_ipc_namespaces", "1" },     { "/proc/sys/user/max_uts_namespaces", "1" },
-    { "/proc/sys/user/max_cgroup_namespaces", "1" },  { "/proc/sys/user/max_time_namespaces", "0" },
-    { "/proc/sys/user/max_inotify_instances", "64" }, { "/proc/sys/user/max_inotify_watches", "32768" },
-    { "/proc/sys/user/max_fanotify_groups", "0" },    { "/proc/sys/user/max_fanotify_marks", "0" },
+    { "/proc/sys/user/max_user_namespaces", "0" },
+    { "/proc/sys/user/max_net_namespaces", "1" },
+    { "/proc/sys/user/max_mnt_namespaces", "2" },
+    { "/proc/sys/user/max_pid_namespaces", "1" },
+    { "/proc/sys/user/max_ipc_namespaces", "1" },
+    { "/proc/sys/user/max_uts_namespaces", "1" },
+    { "/proc/sys/user/max_cgroup_namespaces", "1" },
+    { "/proc/sys/user/max_time_namespaces", "0" },
+    { "/proc/sys/user/max_inotify_instances", "64" },
+    { "/proc/sys/user/max_inotify_watches", "32768" },
+    { "/proc/sys/user/max_fanotify_groups", "0" },
+    { "/proc/sys/user/max_fanotify_marks", "0" },
 };
 
 static int loopback_up(void)

@@ -54,7 +54,8 @@ static int make_place(int root, int fd, const char *dst, int *ret, struct err **
     return S_ISDIR(st.st_mode) ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
 }
 
-static int place_for(const struct rootfs *r, int root, int fd, const char *dst, int *ret, struct err **e)
+static int place_for(const struct rootfs *r, int root, int fd, const char *dst, int *ret,
+                     struct err **e)
 {
     int rc;
     as_sandbox_root(r);
@@ -98,8 +99,8 @@ static int add_bind(const struct rootfs *r, int root, const struct plan_mount *m
 
 /* An overlay over finished lowers (scratch names, top first), its changes in the scratch. Its top has
  * owner and mode of `like`, one of the lowers. */
-static int scratch_overlay(const struct rootfs *r, const char *lowers, const char *like, const char *tag,
-                           const char *at, struct err **e)
+static int scratch_overlay(const struct rootfs *r, const char *lowers, const char *like,
+                           const char *tag, const char *at, struct err **e)
 {
     bool root = r->ids->mode == IDS_ROOT;
     char up[40], work[40];
@@ -150,17 +151,20 @@ static int explain_overlay(const struct rootfs *r, const struct plan_mount *m, s
 {
     AUTOFREE char *table = NULL, *below = str_printf(" %s/", m->src);
 
-    if (r->ids->mode == IDS_ROOT || fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &table, NULL, NULL) < 0 ||
+    if (r->ids->mode == IDS_ROOT ||
+        fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &table, NULL, NULL) < 0 ||
         !strstr(table, below))
         return err_wrap(e, "'%s'", m->dst);
     if (e)
         *e = err_free(*e);
-    return err_new(e, ERR_UNSUPPORTED, "'%s': another file system is mounted below it, so an ordinary user can't "
-                                       "have a writable copy; use another --image or user, or run petri as root",
+    return err_new(e, ERR_UNSUPPORTED,
+                   "'%s': another file system is mounted below it, so an ordinary user can't "
+                   "have a writable copy; use another --image or user, or run petri as root",
                    m->dst);
 }
 
-static int add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, size_t i, struct err **e)
+static int add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, size_t i,
+                       struct err **e)
 {
     const struct dirlayer_tree *dirs = dirlayer_for(r->dirs, m->dst);
     char tag[24], low[32], top[32], at[32], both[72];
@@ -178,7 +182,11 @@ static int add_overlay(const struct rootfs *r, int root, const struct plan_mount
         return rc;
     if (mkdir(at, 0755) < 0)
         return err_sys(e, "prepare '%s'", m->dst);
-    if ((rc = scratch_overlay(r, !dirs ? low : dirs->whole ? top : both, dirs ? top : low, tag, at, e)) < 0)
+    if ((rc = scratch_overlay(r,
+                              !dirs         ? low
+                              : dirs->whole ? top
+                                            : both,
+                              dirs ? top : low, tag, at, e)) < 0)
         return explain_overlay(r, m, e);
     if ((rc = mnt_clone(AT_FDCWD, at, m->ro ? MNT_RO : 0, -1, &fd, e)) < 0)
         return err_wrap(e, "'%s'", m->dst);
@@ -225,7 +233,8 @@ static int add_empty(const struct rootfs *r, int root, const char *dst, struct e
     int rc;
 
     if (at < 0)
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : err_sys(e, "hide '%s'", dst);
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0
+                                                                     : err_sys(e, "hide '%s'", dst);
     if (fstat(at, &st) < 0)
         return err_sys(e, "hide '%s'", dst);
     if (S_ISDIR(st.st_mode) ? mkdir("e", 0) : mknod("f", S_IFREG, 0))
@@ -293,7 +302,8 @@ static int show_at(const struct rootfs *r, int root, int view, const char *dst, 
     return 0;
 }
 
-static int add_workspace(const struct rootfs *r, int root, const char *src, unsigned index, struct err **e)
+static int add_workspace(const struct rootfs *r, int root, const char *src, unsigned index,
+                         struct err **e)
 {
     const struct plan *p = r->plan;
     AUTOCLOSE int view = -1;
@@ -354,7 +364,9 @@ static void hide_hybrid(void)
 int rootfs_build(const struct rootfs *r, struct err **e)
 {
     static const char *const points[] = { "/proc", "/sys", "/dev" };
-    struct plan_mount init = { .kind = MOUNT_BIND, .src = (char *)r->init, .dst = ROOTFS_INIT, .ro = true };
+    struct plan_mount init = {
+        .kind = MOUNT_BIND, .src = (char *)r->init, .dst = ROOTFS_INIT, .ro = true
+    };
     AUTOCLOSE int root = -1;
     int rc;
 

@@ -49,11 +49,13 @@ static int enough_disk(const char *store, uint64_t size, bool asked, struct err 
         return 0;
     format_size(asked ? size : reserve, want);
     format_size(avail, have);
-    return err_new(e, ERR_LIMIT, "--disk %s: only %s are free in '%s' (%s stay in reserve); ask for less", want, have,
-                   store, "512M");
+    return err_new(e, ERR_LIMIT,
+                   "--disk %s: only %s are free in '%s' (%s stay in reserve); ask for less", want,
+                   have, store, "512M");
 }
 
-int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret, struct err **e)
+int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret,
+                   struct err **e)
 {
     uint64_t most = p->memory.value / 2;
     bool big = p->disk.asked && p->disk.value > most;
@@ -70,8 +72,10 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
     if (s.kind == SCRATCH_TMPFS && s.inodes > s.size / 1024)
         s.inodes = s.size / 1024;
     if (s.kind == SCRATCH_LOOP && access(mkfs, X_OK) < 0)
-        return err_new(e, ERR_UNSUPPORTED, "--disk: more than half of --memory needs %s (Debian: apt-get install "
-                                           "e2fsprogs); install it or raise --memory", mkfs);
+        return err_new(e, ERR_UNSUPPORTED,
+                       "--disk: more than half of --memory needs %s (Debian: apt-get install "
+                       "e2fsprogs); install it or raise --memory",
+                       mkfs);
     if (s.kind == SCRATCH_LOOP && s.size < 16 << 20)
         s.size = 16 << 20;
     if (s.kind != SCRATCH_TMPFS && (rc = enough_disk(store, s.size, p->disk.asked, e)) < 0)
@@ -79,7 +83,8 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
     if (weakened() & WEAK_LIMITS)
         s.size = s.inodes = s.kind == SCRATCH_TMPFS ? 0 : UINT64_MAX;
     s.at = str_dup(at);
-    s.dir = s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
+    s.dir =
+        s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
     *ret = s;
     return 0;
 }
@@ -88,14 +93,25 @@ void scratch_free_p(struct scratch *s)
 {
     free(s->at);
     free(s->dir);
-    *s = (struct scratch){0};
+    *s = (struct scratch){ 0 };
 }
 
 static int format(int fd, uint64_t size, struct err **e)
 {
     char path[32];
-    char *const argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-E",
-                           "lazy_itable_init=1,nodiscard,root_owner=0:0", path, NULL };
+    char *const argv[] = { "mke2fs",
+                           "-q",
+                           "-F",
+                           "-t",
+                           "ext4",
+                           "-O",
+                           "^has_journal",
+                           "-m",
+                           "0",
+                           "-E",
+                           "lazy_itable_init=1,nodiscard,root_owner=0:0",
+                           path,
+                           NULL };
     char *const env[] = { NULL };
     posix_spawn_file_actions_t fa;
     pid_t pid;
@@ -161,8 +177,9 @@ int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e
     int rc;
 
     if (s->kind == SCRATCH_TMPFS) {
-        opts = str_printf("mode=0755,size=%llu,nr_inodes=%llu,uid=%u,gid=%u", (unsigned long long)s->size,
-                          (unsigned long long)s->inodes, ids->root_uid, ids->root_gid);
+        opts = str_printf("mode=0755,size=%llu,nr_inodes=%llu,uid=%u,gid=%u",
+                          (unsigned long long)s->size, (unsigned long long)s->inodes, ids->root_uid,
+                          ids->root_gid);
         if (mount("petri", s->at, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
             return err_sys(e, "mount a scratch tmpfs on '%s'", s->at);
         return 0;
@@ -196,7 +213,8 @@ static uint64_t used_below(int dir)
             continue;
         sum += (uint64_t)st.st_blocks * 512;
         if (S_ISDIR(st.st_mode)) {
-            AUTOCLOSE int sub = openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            AUTOCLOSE int sub =
+                openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             if (sub >= 0)
                 sum += used_below(sub);
         }

@@ -22,7 +22,8 @@ struct scratch {
 
 const char *scratch_word(enum scratch_kind k); /* "tmpfs", "loop", "watched" */
 /* Chooses for a plan; `store` is petri's data directory. Makes nothing. */
-int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret, struct err **e);
+int scratch_choose(const struct plan *p, const char *store, const char *at, struct scratch *ret,
+                   struct err **e);
 void scratch_free_p(struct scratch *s);
 /* In the launcher: mounts it, owned by the sandbox's root. */
 int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e);

@@ -39,7 +39,7 @@ static void fail(enum proto_stage stage, int error)
 static uint32_t missing_protection(uint32_t expect)
 {
     struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct d[2] = {0};
+    struct __user_cap_data_struct d[2] = { 0 };
     uint32_t missing = 0;
 
     if ((expect & EXPECT_PID1) && getpid() != 1)
@@ -87,7 +87,8 @@ static int exec_search(char **argv, char **env)
     }
     for (const char *p = env_path(env), *q; *p; p = *q ? q + 1 : q) {
         q = strchrnul(p, ':');
-        if (q == p || (size_t)snprintf(buf, sizeof buf, "%.*s/%s", (int)(q - p), p, argv[0]) >= sizeof buf)
+        if (q == p ||
+            (size_t)snprintf(buf, sizeof buf, "%.*s/%s", (int)(q - p), p, argv[0]) >= sizeof buf)
             continue;
         execve(buf, argv, env);
         if (errno != ENOENT && errno != ENOTDIR)
@@ -192,7 +193,8 @@ static void obey(pid_t command)
     int fds[1], n = 0;
     uint32_t sig;
 
-    if (proto_recv(CTL, &h, &p, fds, 0, &n, NULL) < 0 || h.type != PROTO_SIGNAL || h.len != sizeof sig)
+    if (proto_recv(CTL, &h, &p, fds, 0, &n, NULL) < 0 || h.type != PROTO_SIGNAL ||
+        h.len != sizeof sig)
         _exit(125); /* the keeper is gone or talks nonsense: everything ends */
     memcpy(&sig, p, sizeof sig);
     free(p);
@@ -206,7 +208,7 @@ int main(void)
     struct proto_request r = { .stdio = { -1, -1, -1 } };
     struct proto_header h;
     struct pollfd pfd[3];
-    struct itimerspec deadline = {0};
+    struct itimerspec deadline = { 0 };
     sigset_t chld;
     char *frame = NULL;
     uint32_t missing;
@@ -226,7 +228,8 @@ int main(void)
     if (missing)
         fail(STAGE_EXPECT, (int)missing);
     pfd[0] = (struct pollfd){ .fd = CTL, .events = POLLIN };
-    pfd[1] = (struct pollfd){ .fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
+    pfd[1] =
+        (struct pollfd){ .fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
     pfd[2] = (struct pollfd){ .fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), .events = POLLIN };
     if (pfd[1].fd < 0 || pfd[2].fd < 0)
         fail(STAGE_REQUEST, errno);

@@ -54,7 +54,7 @@ int proto_send(int sock, enum proto_type type, const void *p, size_t n, const in
     union {
         struct cmsghdr align;
         char buf[CMSG_SPACE(PROTO_MAX_FDS * sizeof(int))];
-    } c = {0};
+    } c = { 0 };
     struct iovec iov = { &h, sizeof h };
     struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
     ssize_t w;

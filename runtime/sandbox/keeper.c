@@ -33,12 +33,15 @@ static void start_failed(struct keeper *k, const struct proto_failed *f)
         k->res->status = 126;
         err_new(k->e, ERR_INVALID, "'%s': can't be executed: %s", cmd, strerror(f->error));
     } else if (f->stage == STAGE_CHDIR) {
-        err_new(k->e, ERR_INVALID, "working directory '%s': %s in the sandbox", p->cwd, strerror(f->error));
+        err_new(k->e, ERR_INVALID, "working directory '%s': %s in the sandbox", p->cwd,
+                strerror(f->error));
     } else if (f->stage == STAGE_EXPECT) {
-        err_new(k->e, ERR_INTERNAL, "the sandbox came up without a protection (bits %#x); nothing was run",
+        err_new(k->e, ERR_INTERNAL,
+                "the sandbox came up without a protection (bits %#x); nothing was run",
                 (unsigned)f->error);
     } else {
-        err_new(k->e, ERR_FAILED, "the sandbox's init failed in stage %u: %s", f->stage, strerror(f->error));
+        err_new(k->e, ERR_FAILED, "the sandbox's init failed in stage %u: %s", f->stage,
+                strerror(f->error));
     }
 }
 
@@ -120,7 +123,8 @@ void keeper_on_report(struct keeper *k)
     memcpy(&r, buf, sizeof r);
     buf[n] = '\0';
     if (r.type == REPORT_MAPS) {
-        if (ids_write_outer(&k->ids, k->launcher.pid, k->e) < 0 || launcher_go(&k->launcher, k->e) < 0) {
+        if (ids_write_outer(&k->ids, k->launcher.pid, k->e) < 0 ||
+            launcher_go(&k->launcher, k->e) < 0) {
             k->failed = true;
             keeper_end_sandbox(k);
         }

@@ -51,7 +51,8 @@ static int take_limits(const struct options *o, struct plan *p, struct err **e)
     if (o->disk && p->disk.value < 1 << 20)
         return err_new(e, ERR_INVALID, "--disk %s: less than 1M can't start anything", o->disk);
     if (o->pids && p->pids.value < 4)
-        return err_new(e, ERR_INVALID, "--pids-limit %s: fewer than 4 can't start anything", o->pids);
+        return err_new(e, ERR_INVALID, "--pids-limit %s: fewer than 4 can't start anything",
+                       o->pids);
     if (o->timeout && (rc = parse_duration(o->timeout, &p->timeout_ms, e)) < 0)
         return err_wrap(e, "--timeout");
     if (o->max_output && (rc = parse_size(o->max_output, &p->max_output, e)) < 0)
@@ -68,8 +69,10 @@ static int check_name(const char *flag, const char *name, struct err **e)
     if (!ok) {
         AUTOSTR struct str s = STR_INIT;
         str_add_escaped(&s, name, n > 40 ? 40 : n);
-        return err_new(e, ERR_INVALID, "%s '%s'%s: 1 to 63 letters, digits, '-', '_' or '.', beginning with a "
-                                       "letter or digit", flag, s.p ? s.p : "", n > 40 ? "..." : "");
+        return err_new(e, ERR_INVALID,
+                       "%s '%s'%s: 1 to 63 letters, digits, '-', '_' or '.', beginning with a "
+                       "letter or digit",
+                       flag, s.p ? s.p : "", n > 40 ? "..." : "");
     }
     return 0;
 }
@@ -91,7 +94,8 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
         strv_add(&p->labels, o->labels.v[i]);
     }
     if (o->network && strcmp(o->network, "none") != 0)
-        return err_new(e, ERR_UNSUPPORTED, "--network %s: only 'none' exists in this version; leave the flag out",
+        return err_new(e, ERR_UNSUPPORTED,
+                       "--network %s: only 'none' exists in this version; leave the flag out",
                        o->network);
     if (!o->mode || strcmp(o->mode, "overlay") == 0)
         p->mode = WORKSPACE_OVERLAY;
@@ -128,7 +132,7 @@ static char *tidy_relative(const char *h)
 static void hide_matches(struct plan *p, const char *pattern)
 {
     AUTOSTR struct str s = STR_INIT;
-    glob_t g = {0};
+    glob_t g = { 0 };
 
     for (const char *c = p->project; *c; c++)
         str_addf(&s, strchr("*?[]\\", *c) ? "\\%c" : "%c", *c);
@@ -148,10 +152,13 @@ static int take_hide(const struct options *o, struct plan *p, struct err **e)
     for (size_t i = 0; i < o->hide.n; i++) {
         const char *h = o->hide.v[i];
         bool outside = h[0] == '/' && !path_below(h, p->project);
-        AUTOFREE char *rel = outside ? NULL : tidy_relative(h[0] == '/' ? h + strlen(p->project) : h);
+        AUTOFREE char *rel =
+            outside ? NULL : tidy_relative(h[0] == '/' ? h + strlen(p->project) : h);
         if (!rel)
-            return err_new(e, ERR_INVALID, "--hide '%s': a path or pattern inside the project, like .env or "
-                                           "'*.pem'", h);
+            return err_new(e, ERR_INVALID,
+                           "--hide '%s': a path or pattern inside the project, like .env or "
+                           "'*.pem'",
+                           h);
         if (strpbrk(rel, "*?["))
             hide_matches(p, rel);
         else
@@ -160,10 +167,10 @@ static int take_hide(const struct options *o, struct plan *p, struct err **e)
     return 0;
 }
 
-static int take_project(const struct options *o, const struct paths *paths, const char *cwd, struct plan *p,
-                        struct err **e)
+static int take_project(const struct options *o, const struct paths *paths, const char *cwd,
+                        struct plan *p, struct err **e)
 {
-    CLEANUP(project_free_p) struct project pr = {0};
+    CLEANUP(project_free_p) struct project pr = { 0 };
     int rc = project_find(cwd, o->workspace, &pr, e);
 
     if (rc < 0)
@@ -184,8 +191,10 @@ static int take_project(const struct options *o, const struct paths *paths, cons
     for (size_t i = 0; i < pr.missing.n; i++)
         strv_add(&p->missing, pr.missing.v[i]);
     if (p->mode == WORKSPACE_BIND && pr.missing.n)
-        return err_new(e, ERR_DENIED, "--workspace-mode bind: '%s' below the project is no ordinary file system; "
-                                      "unmount it, or use overlay or copy", pr.missing.v[0]);
+        return err_new(e, ERR_DENIED,
+                       "--workspace-mode bind: '%s' below the project is no ordinary file system; "
+                       "unmount it, or use overlay or copy",
+                       pr.missing.v[0]);
     return take_hide(o, p, e);
 }
 
@@ -202,7 +211,8 @@ static int read_env_file(const char *file, struct strv *ret, struct err **e)
         l += strspn(l, " \t");
         l[strcspn(l, "\r")] = '\0';
         if (*l == '=')
-            return err_new(e, ERR_INVALID, "--env-file '%s': entry %zu has no name before '='", file, line);
+            return err_new(e, ERR_INVALID, "--env-file '%s': entry %zu has no name before '='",
+                           file, line);
         if (*l && *l != '#')
             strv_add(ret, l);
     }
@@ -212,7 +222,7 @@ static int read_env_file(const char *file, struct strv *ret, struct err **e)
 /* Variables that were asked for, as NAME=VALUE; a bare NAME takes the host's value, if it has one. */
 static int take_env(const struct options *o, struct strv *ret, struct err **e)
 {
-    AUTOSTRV struct strv all = {0};
+    AUTOSTRV struct strv all = { 0 };
     int rc;
 
     for (size_t i = 0; i < o->env_files.n; i++)
@@ -222,7 +232,8 @@ static int take_env(const struct options *o, struct strv *ret, struct err **e)
         strv_add(&all, o->env.v[i]);
     for (size_t i = 0; i < all.n; i++) {
         if (!*all.v[i] || *all.v[i] == '=')
-            return err_new(e, ERR_INVALID, "-e '%s': write it as NAME=VALUE, or NAME to pass the host's", all.v[i]);
+            return err_new(e, ERR_INVALID,
+                           "-e '%s': write it as NAME=VALUE, or NAME to pass the host's", all.v[i]);
         if (strchr(all.v[i], '='))
             strv_add(ret, all.v[i]);
         else if (getenv(all.v[i]))
@@ -246,7 +257,8 @@ static void set_env(struct plan *p, const struct strv *asked)
     }
 }
 
-static int take_cwd(const struct options *o, bool host, const char *cwd, struct plan *p, struct err **e)
+static int take_cwd(const struct options *o, bool host, const char *cwd, struct plan *p,
+                    struct err **e)
 {
     const char *top = host ? p->project : "/workspace";
     if (o->workdir) {
@@ -268,8 +280,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
 {
     CLEANUP(plan_free_p) struct plan *p = plan_new();
     CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
-    CLEANUP(plan_mounts_free_p) struct plan_mounts volumes = {0};
-    AUTOSTRV struct strv env = {0};
+    CLEANUP(plan_mounts_free_p) struct plan_mounts volumes = { 0 };
+    AUTOSTRV struct strv env = { 0 };
     bool host = !o->image || strcmp(o->image, "host") == 0;
     char cwd[PATH_MAX];
     int rc;
@@ -298,7 +310,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
     for (size_t i = 0; i < volumes.n; i++) {
         plan_make_room(p, volumes.v[i].dst);
-        plan_mounts_add(&p->mounts, MOUNT_BIND, volumes.v[i].src, volumes.v[i].dst, volumes.v[i].ro);
+        plan_mounts_add(&p->mounts, MOUNT_BIND, volumes.v[i].src, volumes.v[i].dst,
+                        volumes.v[i].ro);
         p->mounts.v[p->mounts.n - 1].user = true;
     }
     if ((rc = plan_judge_sockets(p, e)) < 0)

@@ -9,7 +9,7 @@
 /* $HOME may be unset (env -i, a service); the account's own then. */
 static char *home_dir(void)
 {
-    CLEANUP(user_free_p) struct user u = {0};
+    CLEANUP(user_free_p) struct user u = { 0 };
     const char *h = getenv("HOME");
     if (h && h[0] == '/')
         return str_dup(h);
@@ -29,7 +29,7 @@ static char *below(const char *var, const char *home, const char *fallback)
 
 int paths_find(struct paths *ret, struct err **e)
 {
-    struct paths p = {0};
+    struct paths p = { 0 };
     const char *own = getenv("PETRI_HOME");
     AUTOFREE char *home = home_dir();
 
@@ -47,7 +47,8 @@ int paths_find(struct paths *ret, struct err **e)
         if (!p.data)
             p.data = str_printf("/var/tmp/petri-%u", geteuid());
         p.run = xdg && xdg[0] == '/' && access(xdg, W_OK) == 0
-                    ? path_join(xdg, "petri") : str_printf("/tmp/petri-%u", geteuid());
+                    ? path_join(xdg, "petri")
+                    : str_printf("/tmp/petri-%u", geteuid());
     }
     *ret = p;
     return 0;
@@ -61,7 +62,7 @@ int paths_make(const struct paths *p, struct err **e)
 
 int paths_open(struct paths *ret, struct err **e)
 {
-    struct paths p = {0};
+    struct paths p = { 0 };
     int rc = paths_find(&p, e);
     if (rc == 0)
         rc = paths_make(&p, e);
@@ -77,7 +78,7 @@ void paths_free_p(struct paths *p)
 {
     free(p->data);
     free(p->run);
-    *p = (struct paths){0};
+    *p = (struct paths){ 0 };
 }
 
 char *paths_helper(const char *name, struct err **e)
@@ -99,6 +100,7 @@ char *paths_helper(const char *name, struct err **e)
         char *real = fs_realpath(installed);
         return real ? real : TAKE_PTR(installed);
     }
-    err_new(e, ERR_NOT_FOUND, "%s is missing beside petri and in %s; install petri again", name, dir);
+    err_new(e, ERR_NOT_FOUND, "%s is missing beside petri and in %s; install petri again", name,
+            dir);
     return NULL;
 }

@@ -3,10 +3,12 @@
 #pragma once
 #include "runtime/sandbox/options.h"
 
-int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p, struct err **e);
+int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p,
+              struct err **e);
 int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *ret, struct err **e);
 void plan_make_room(struct plan *p, const char *dst);
 int plan_judge_sockets(struct plan *p, struct err **e);
-int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds *holds, struct err **e);
-int plan_store_image(const char *name, const struct paths *paths, struct plan *p, struct plan_holds *holds,
-                     struct err **e);
+int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds *holds,
+                    struct err **e);
+int plan_store_image(const char *name, const struct paths *paths, struct plan *p,
+                     struct plan_holds *holds, struct err **e);

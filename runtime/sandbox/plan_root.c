@@ -18,7 +18,8 @@ static bool image_account(const struct plan *p, const char *name, struct user *r
 {
     for (size_t i = 0; i < p->image_layers.n; i++) {
         AUTOCLOSE int dir = open(p->image_layers.v[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
-        AUTOCLOSE int fd = dir < 0 ? -1 : fs_open_beneath(dir, "etc/passwd", O_RDONLY | O_NONBLOCK, 0, 0);
+        AUTOCLOSE int fd =
+            dir < 0 ? -1 : fs_open_beneath(dir, "etc/passwd", O_RDONLY | O_NONBLOCK, 0, 0);
         struct stat st;
         if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
             continue;
@@ -28,9 +29,10 @@ static bool image_account(const struct plan *p, const char *name, struct user *r
     return false;
 }
 
-int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p, struct err **e)
+int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p,
+              struct err **e)
 {
-    CLEANUP(user_free_p) struct user u = {0};
+    CLEANUP(user_free_p) struct user u = { 0 };
     const char *want = o->user ? o->user : (image_user && *image_user ? image_user : NULL);
     AUTOFREE char *name = NULL;
     uint64_t uid, gid = 0;
@@ -63,7 +65,8 @@ int plan_user(const struct options *o, bool host, const char *image_user, struct
             p->uid = u.uid;
             p->gid = u.gid;
         } else {
-            return err_new(e, ERR_NOT_FOUND, "user '%s' is not known here; use a number (-u 1000) or root", want);
+            return err_new(e, ERR_NOT_FOUND,
+                           "user '%s' is not known here; use a number (-u 1000) or root", want);
         }
         if (colon && parse_uint(colon, 4294967294, &gid, NULL) < 0)
             return err_new(e, ERR_INVALID, "user '%s': the group must be a number", want);
@@ -95,7 +98,8 @@ int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *re
         *dst++ = '\0';
     if (!dst || dst[0] != '/' || !dst[1] || strstr(dst, "/../") || str_ends(dst, "/..") ||
         (opt && strcmp(opt, "ro") != 0 && strcmp(opt, "rw") != 0))
-        return err_new(e, ERR_INVALID, "-v '%s': write it as SRC:DST or SRC:DST:ro, with DST absolute", v);
+        return err_new(e, ERR_INVALID,
+                       "-v '%s': write it as SRC:DST or SRC:DST:ro, with DST absolute", v);
     for (size_t i = 0; i < ARRAY_LEN(taken); i++)
         if (path_below(dst, taken[i]))
             return err_new(e, ERR_DENIED, "-v '%s': %s is the sandbox's own", v, taken[i]);
@@ -109,12 +113,13 @@ int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *re
         project_forbidden(src, paths->run, &why))
         return err_new(e, ERR_DENIED, "-v '%s': '%s' can't be handed in: %s", v, src,
                        why ? why : "it is the whole machine");
-    AUTOSTRV struct strv files = {0}, rest = {0};
+    AUTOSTRV struct strv files = { 0 }, rest = { 0 };
     int rc = project_submounts(src, &files, &rest, e);
     if (rc < 0)
         return rc;
     if (rest.n)
-        return err_new(e, ERR_DENIED, "-v '%s': '%s' in it is no ordinary file system and can't be handed in", v,
+        return err_new(e, ERR_DENIED,
+                       "-v '%s': '%s' in it is no ordinary file system and can't be handed in", v,
                        rest.v[0]);
     plan_mounts_add(ret, MOUNT_BIND, src, dst, opt && strcmp(opt, "ro") == 0);
     return 0;
@@ -138,7 +143,7 @@ void plan_make_room(struct plan *p, const char *dst)
 /* Trees that hold a socket of the host's: system directories come in as overlays, others not at all. */
 int plan_judge_sockets(struct plan *p, struct err **e)
 {
-    AUTOSTRV struct strv trees = {0};
+    AUTOSTRV struct strv trees = { 0 };
     int rc = host_socket_trees(&p->mounts, &trees, e);
     if (rc < 0)
         return rc;
@@ -147,35 +152,43 @@ int plan_judge_sockets(struct plan *p, struct err **e)
         if (m->kind != MOUNT_BIND || !strv_has(&trees, m->dst))
             continue;
         if (m->user)
-            return err_new(e, ERR_DENIED, "-v '%s:%s': a socket of a running service lies in it; a sandbox "
-                                          "must not reach it", m->src, m->dst);
+            return err_new(e, ERR_DENIED,
+                           "-v '%s:%s': a socket of a running service lies in it; a sandbox "
+                           "must not reach it",
+                           m->src, m->dst);
         m->overlay = true;
     }
     if (p->project && p->mode == WORKSPACE_BIND) {
-        struct plan_mounts one = {0};
-        AUTOSTRV struct strv hit = {0};
+        struct plan_mounts one = { 0 };
+        AUTOSTRV struct strv hit = { 0 };
         plan_mounts_add(&one, MOUNT_BIND, p->project, p->project, false);
         rc = host_socket_trees(&one, &hit, e);
         plan_mounts_free_p(&one);
         if (rc < 0)
             return rc;
         if (hit.n)
-            return err_new(e, ERR_DENIED, "--workspace-mode bind: a socket of a running service lies in '%s'; "
-                                          "use overlay or copy", p->project);
+            return err_new(e, ERR_DENIED,
+                           "--workspace-mode bind: a socket of a running service lies in '%s'; "
+                           "use overlay or copy",
+                           p->project);
     }
     return 0;
 }
 
-int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds *holds, struct err **e)
+int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds *holds,
+                    struct err **e)
 {
     extern char **environ;
     AUTOFREE char *layers = path_join(paths->data, "layers"), *etc = NULL;
     const char *home = getenv("HOME");
-    CLEANUP(user_free_p) struct user me = {0};
-    struct host_user u = { .name = p->user, .uid = p->uid, .gid = p->gid, .home = p->home,
+    CLEANUP(user_free_p) struct user me = { 0 };
+    struct host_user u = { .name = p->user,
+                           .uid = p->uid,
+                           .gid = p->gid,
+                           .home = p->home,
                            .shell = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh",
                            .root_construction = p->uid == 0 };
-    AUTOSTRV struct strv env = {0};
+    AUTOSTRV struct strv env = { 0 };
     size_t first;
     int rc;
 
@@ -202,7 +215,9 @@ int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds
     if ((!home || home[0] != '/') && user_by_uid(geteuid(), &me))
         home = me.home;
     first = p->mounts.n;
-    struct host_tools_in in = { .env = &env, .home = home, .inner_home = p->home, .project = p->project };
+    struct host_tools_in in = {
+        .env = &env, .home = home, .inner_home = p->home, .project = p->project
+    };
     if ((rc = host_tools(&in, &p->mounts, &p->env, e)) < 0)
         return rc;
     for (size_t i = first; i < p->mounts.n; i++)
@@ -214,8 +229,8 @@ int plan_host_image(const struct paths *paths, struct plan *p, struct plan_holds
     return 0;
 }
 
-int plan_store_image(const char *name, const struct paths *paths, struct plan *p, struct plan_holds *holds,
-                            struct err **e)
+int plan_store_image(const char *name, const struct paths *paths, struct plan *p,
+                     struct plan_holds *holds, struct err **e)
 {
     static const char *const places[] = { "/tmp", "/run", "/var/tmp" };
     int rc = store_resolve(paths->data, name, &holds->image, e);
@@ -228,7 +243,8 @@ int plan_store_image(const char *name, const struct paths *paths, struct plan *p
     for (size_t i = 0; i < holds->image.env.n; i++)
         strv_add(&p->env, holds->image.env.v[i]);
     if (!strv_getenv(&p->env, "PATH"))
-        strv_setenv(&p->env, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        strv_setenv(&p->env, "PATH",
+                    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, places[i], false);
     return 0;

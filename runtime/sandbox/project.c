@@ -9,13 +9,42 @@
 
 /* Directories and files in a home that hold credentials. */
 static const char *const credentials[] = {
-    ".ssh",          ".aws",           ".gnupg",          ".kube",         ".docker",
-    ".azure",        ".config/gh",     ".config/gcloud",  ".config/hub",   ".config/git/credentials",
-    ".netrc",        ".npmrc",         ".pypirc",         ".git-credentials", ".cargo/credentials",
-    ".cargo/credentials.toml", ".password-store", ".local/share/keyrings", ".config/containers/auth.json",
-    ".terraform.d/credentials.tfrc.json", ".vault-token", ".mozilla", ".config/google-chrome",
-    ".config/chromium", ".claude", ".codex", ".gemini", ".config/op", ".local/share/petri", ".config/petri",
-    ".bash_history", ".zsh_history", ".pgpass", ".my.cnf", ".m2/settings.xml", ".gem/credentials",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".azure",
+    ".config/gh",
+    ".config/gcloud",
+    ".config/hub",
+    ".config/git/credentials",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".git-credentials",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".password-store",
+    ".local/share/keyrings",
+    ".config/containers/auth.json",
+    ".terraform.d/credentials.tfrc.json",
+    ".vault-token",
+    ".mozilla",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".config/op",
+    ".local/share/petri",
+    ".config/petri",
+    ".bash_history",
+    ".zsh_history",
+    ".pgpass",
+    ".my.cnf",
+    ".m2/settings.xml",
+    ".gem/credentials",
 };
 
 static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/run", "/var/run", "/boot" };
@@ -30,8 +59,8 @@ static void home_dirs(struct strv *ret)
     if (h && h[0] == '/' && h[1])
         strv_add(ret, h);
     while (f && (pw = fgetpwent(f)))
-        if ((pw->pw_uid == 0 || (pw->pw_uid >= 1000 && pw->pw_uid != 65534)) && pw->pw_dir[0] == '/' &&
-            pw->pw_dir[1] && !strv_has(ret, pw->pw_dir))
+        if ((pw->pw_uid == 0 || (pw->pw_uid >= 1000 && pw->pw_uid != 65534)) &&
+            pw->pw_dir[0] == '/' && pw->pw_dir[1] && !strv_has(ret, pw->pw_dir))
             strv_add(ret, pw->pw_dir);
     if (f)
         fclose(f);
@@ -61,11 +90,12 @@ static bool has_marker(const char *dir)
 
 bool project_forbidden(const char *path, const char *store, const char **ret_why)
 {
-    CLEANUP(strv_free_p) struct strv homes = {0};
+    CLEANUP(strv_free_p) struct strv homes = { 0 };
 
     for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
         if (path_below(path, system_dirs[i]) || path_below(system_dirs[i], path)) {
-            *ret_why = "it is, or holds, a directory of the system's own (/proc, /sys, /dev, /run, /boot)";
+            *ret_why =
+                "it is, or holds, a directory of the system's own (/proc, /sys, /dev, /run, /boot)";
             return true;
         }
     if (store && (path_below(path, store) || path_below(store, path))) {
@@ -156,7 +186,8 @@ static void find_gitdir(struct project *p)
         return;
     rel = first_line(gitdir, "commondir");
     common = rel ? resolve(gitdir, rel) : str_dup(gitdir);
-    if (common && looks_like_git(common) && !path_below(common, p->root) && !path_below(p->root, common))
+    if (common && looks_like_git(common) && !path_below(common, p->root) &&
+        !path_below(p->root, common))
         strv_add(&p->extra, common);
 }
 
@@ -177,9 +208,11 @@ static void unescape(char *s)
 
 static bool holds_files(const char *type)
 {
-    static const char *const types[] = { "ext2",  "ext3",  "ext4", "xfs",  "btrfs", "f2fs", "zfs",      "tmpfs",   "overlay",
-                                         "vfat",  "exfat", "ntfs", "ntfs3", "nfs",  "nfs4", "cifs",     "9p",      "virtiofs",
-                                         "ceph",  "iso9660", "squashfs", "erofs", "bcachefs" };
+    static const char *const types[] = { "ext2",     "ext3",  "ext4",     "xfs",     "btrfs",
+                                         "f2fs",     "zfs",   "tmpfs",    "overlay", "vfat",
+                                         "exfat",    "ntfs",  "ntfs3",    "nfs",     "nfs4",
+                                         "cifs",     "9p",    "virtiofs", "ceph",    "iso9660",
+                                         "squashfs", "erofs", "bcachefs" };
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         if (strcmp(type, types[i]) == 0)
             return true;
@@ -187,7 +220,8 @@ static bool holds_files(const char *type)
 }
 
 /* An overlay does not see what is mounted below its lower: each gets one of its own. */
-int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest, struct err **e)
+int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest,
+                      struct err **e)
 {
     AUTOFREE char *text = NULL;
     int rc = fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &text, NULL, e);
@@ -212,7 +246,8 @@ int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_
     return 0;
 }
 
-static int choose(const char *cwd, const char *named, const struct strv *homes, char **ret, struct err **e)
+static int choose(const char *cwd, const char *named, const struct strv *homes, char **ret,
+                  struct err **e)
 {
     AUTOFREE char *dir = NULL;
 
@@ -222,8 +257,9 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
         if (!fs_is_dir(dir))
             return err_new(e, ERR_INVALID, "workspace '%s' is not a directory", named);
         if (strcmp(dir, "/") == 0)
-            return err_new(e, ERR_DENIED, "workspace '/': the whole machine can't be a project; name a "
-                                          "directory with --workspace");
+            return err_new(e, ERR_DENIED,
+                           "workspace '/': the whole machine can't be a project; name a "
+                           "directory with --workspace");
         *ret = TAKE_PTR(dir);
         return 0;
     }
@@ -236,11 +272,13 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
     }
     if (is_or_holds_home(dir, homes)) {
         if (strcmp(cwd, "/") == 0)
-            return err_new(e, ERR_DENIED, "'/' is the whole machine and can't be a project; go into a project, or "
-                                          "name one with --workspace");
+            return err_new(e, ERR_DENIED,
+                           "'/' is the whole machine and can't be a project; go into a project, or "
+                           "name one with --workspace");
         if (is_or_holds_home(cwd, homes))
-            return err_new(e, ERR_DENIED, "'%s' is a home directory or holds one, and is not taken as a "
-                                          "project by itself; go into a project or name it: --workspace %s",
+            return err_new(e, ERR_DENIED,
+                           "'%s' is a home directory or holds one, and is not taken as a "
+                           "project by itself; go into a project or name it: --workspace %s",
                            cwd, cwd);
         free(dir);
         dir = str_dup(cwd);
@@ -251,8 +289,8 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
 
 int project_find(const char *cwd, const char *named, struct project *ret, struct err **e)
 {
-    CLEANUP(strv_free_p) struct strv homes = {0};
-    CLEANUP(project_free_p) struct project p = {0};
+    CLEANUP(strv_free_p) struct strv homes = { 0 };
+    CLEANUP(project_free_p) struct project p = { 0 };
     int rc;
 
     home_dirs(&homes);
@@ -260,8 +298,10 @@ int project_find(const char *cwd, const char *named, struct project *ret, struct
         return rc;
     for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
         if (path_below(p.root, system_dirs[i]))
-            return err_new(e, ERR_DENIED, "workspace '%s' lies in a directory of the system's own; copy it "
-                                          "elsewhere first", p.root);
+            return err_new(e, ERR_DENIED,
+                           "workspace '%s' lies in a directory of the system's own; copy it "
+                           "elsewhere first",
+                           p.root);
     if (stat(p.root, &p.st) < 0)
         return err_sys(e, "workspace '%s'", p.root);
     hide_credentials(&p, &homes);
@@ -269,7 +309,7 @@ int project_find(const char *cwd, const char *named, struct project *ret, struct
     if ((rc = project_submounts(p.root, &p.extra, &p.missing, e)) < 0)
         return rc;
     *ret = p;
-    p = (struct project){0};
+    p = (struct project){ 0 };
     return 0;
 }
 
@@ -279,5 +319,5 @@ void project_free_p(struct project *p)
     strv_free_p(&p->hide);
     strv_free_p(&p->extra);
     strv_free_p(&p->missing);
-    *p = (struct project){0};
+    *p = (struct project){ 0 };
 }

@@ -8,13 +8,14 @@
 struct project {
     char *root; /* real path */
     struct stat st;
-    struct strv hide;   /* credentials below it, relative */
+    struct strv hide;    /* credentials below it, relative */
     struct strv extra;   /* git directories elsewhere that belong to it, mounts below it */
     struct strv missing; /* mounts below it that a sandbox must not have */
 };
 
 /* Sorts the mounts below `dir`: file systems with files on them, and the rest (the kernel's own). */
-int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest, struct err **e);
+int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest,
+                      struct err **e);
 
 /* The nearest parent of `cwd` with .git or a petri configuration, else cwd itself. A home directory, a
  * parent of one, or a system directory is never taken without being named (`named`). */

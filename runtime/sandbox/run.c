@@ -52,11 +52,14 @@ static int send_request(struct keeper *k, const int stdio[3])
 static int open_sources(struct keeper *k, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    struct itimerspec t = {0}, tick = { .it_interval = { .tv_nsec = 250000000 }, .it_value = { .tv_nsec = 250000000 } };
+    struct itimerspec t = { 0 }, tick = { .it_interval = { .tv_nsec = 250000000 },
+                                          .it_value = { .tv_nsec = 250000000 } };
     sigset_t set;
 
     sigemptyset(&set);
-    for (const int *s = (const int[]){ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, 0 }; *s; s++) {
+    for (const int *s =
+             (const int[]){ SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, 0 };
+         *s; s++) {
         struct sigaction old;
         /* under nohup the command is to survive the terminal, too */
         if (*s != SIGHUP || sigaction(*s, NULL, &old) < 0 || old.sa_handler != SIG_IGN)
@@ -88,8 +91,10 @@ static void loop(struct keeper *k)
 
     while (launcher_alive || !streams_drained(&k->streams)) {
         struct pollfd fds[6 + STREAMS_MAX_POLL] = {
-            { .fd = k->control, .events = POLLIN },  { .fd = k->launcher.report, .events = POLLIN },
-            { .fd = k->signals, .events = POLLIN },  { .fd = k->timer, .events = POLLIN },
+            { .fd = k->control, .events = POLLIN },
+            { .fd = k->launcher.report, .events = POLLIN },
+            { .fd = k->signals, .events = POLLIN },
+            { .fd = k->timer, .events = POLLIN },
             { .fd = launcher_alive ? k->launcher_pidfd : -1, .events = POLLIN },
             { .fd = k->watch, .events = POLLIN },
         };
@@ -128,17 +133,18 @@ static void report_limits(struct keeper *k)
     struct run_result *r = k->res;
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        r->limits[r->n_limits++] = (struct limit_report){
-            names[i], values[i], words[cgroup_enforced(k->cgroup, names[i])]
-        };
-    r->limits[r->n_limits++] = (struct limit_report){ "disk", k->scratch.size,
-                                                                    scratch_word(k->scratch.kind) };
-    r->limits[r->n_limits++] = (struct limit_report){ "timeout", p->timeout_ms, p->timeout_ms ? "init" : "none" };
+        r->limits[r->n_limits++] =
+            (struct limit_report){ names[i], values[i],
+                                   words[cgroup_enforced(k->cgroup, names[i])] };
+    r->limits[r->n_limits++] =
+        (struct limit_report){ "disk", k->scratch.size, scratch_word(k->scratch.kind) };
+    r->limits[r->n_limits++] =
+        (struct limit_report){ "timeout", p->timeout_ms, p->timeout_ms ? "init" : "none" };
 }
 
 static void final_stats(struct keeper *k)
 {
-    struct cgroup_stats s = {0};
+    struct cgroup_stats s = { 0 };
     cgroup_stats(k->cgroup, &s);
     if (s.oom_kills)
         k->res->events |= EVENT_OOM;
@@ -159,7 +165,11 @@ static int start(struct keeper *k, const char *init, struct err **e)
     const struct plan *p = k->req->plan;
     int pair[2], stdio[3] = { -1, -1, -1 }, one = 1, rc;
     struct launch l = {
-        .plan = p, .ids = &k->ids, .scratch = &k->scratch, .dirs = &k->dirs, .init = init,
+        .plan = p,
+        .ids = &k->ids,
+        .scratch = &k->scratch,
+        .dirs = &k->dirs,
+        .init = init,
         .count_changes = k->req->count_changes,
         .cgroup = weakened() & WEAK_LIMITS ? NULL : k->cgroup,
     };
@@ -191,7 +201,7 @@ static int start(struct keeper *k, const char *init, struct err **e)
 /* PID 1 is gone without a word: where memory ran out it was among the killed, like the command. */
 static int ended_early(struct keeper *k, struct err **e)
 {
-    struct cgroup_stats s = {0};
+    struct cgroup_stats s = { 0 };
     cgroup_stats(k->cgroup, &s);
     if (!s.oom_kills)
         return err_new(e, ERR_FAILED, "the sandbox ended before the command did");
@@ -219,15 +229,19 @@ static int enough_memory(const struct plan *p, struct err **e)
     char *line, have[24], need[24];
     uint64_t kb = 0;
 
-    if (fs_read(AT_FDCWD, "/proc/meminfo", 65536, &text, NULL, NULL) < 0 || !(line = strstr(text, "MemAvailable:")))
+    if (fs_read(AT_FDCWD, "/proc/meminfo", 65536, &text, NULL, NULL) < 0 ||
+        !(line = strstr(text, "MemAvailable:")))
         return 0;
     kb = strtoull(line + strlen("MemAvailable:"), NULL, 10);
     if (kb * 1024 >= p->memory.value / 4)
         return 0;
     format_size(kb * 1024, have);
     format_size(p->memory.value / 4, need);
-    return err_new(e, ERR_LIMIT, "%s of memory are available, less than a quarter of the sandbox's limit (%s); end "
-                                 "something or lower --memory", have, need);
+    return err_new(
+        e, ERR_LIMIT,
+        "%s of memory are available, less than a quarter of the sandbox's limit (%s); end "
+        "something or lower --memory",
+        have, need);
 }
 
 /* Where the launcher mounts the scratch, in its own mount namespace. Root's sandboxes run under other ids and
@@ -245,11 +259,16 @@ static char *mount_point(const struct paths *paths)
 static int prepare(struct keeper *k, char **ret_init, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    AUTOFREE char *at = mount_point(k->req->paths), *layers = path_join(k->req->paths->data, "layers");
+    AUTOFREE char *at = mount_point(k->req->paths),
+                  *layers = path_join(k->req->paths->data, "layers");
     bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
     struct cgroup_limits limits = {
-        .memory = p->memory.value, .cpu_milli = p->cpus_milli.value, .pids = p->pids.value,
-        .memory_asked = p->memory.asked, .cpu_asked = p->cpus_milli.asked, .pids_asked = p->pids.asked,
+        .memory = p->memory.value,
+        .cpu_milli = p->cpus_milli.value,
+        .pids = p->pids.value,
+        .memory_asked = p->memory.asked,
+        .cpu_asked = p->cpus_milli.asked,
+        .pids_asked = p->pids.asked,
     };
     int rc;
 
@@ -264,8 +283,8 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
     /* before limits and the deadline count */
     if ((rc = dirlayer_open(layers, p, &k->ids, k->req->on_prepare, &k->dirs, e)) < 0)
         return rc;
-    if ((rc = cgroup_create(p->id, &limits, &k->cgroup, e)) < 0 || (rc = cgroup_wait(k->cgroup, e)) < 0 ||
-        (rc = fs_mkdirs(at, 0700, e)) < 0)
+    if ((rc = cgroup_create(p->id, &limits, &k->cgroup, e)) < 0 ||
+        (rc = cgroup_wait(k->cgroup, e)) < 0 || (rc = fs_mkdirs(at, 0700, e)) < 0)
         return rc;
     if (k->scratch.kind == SCRATCH_DIR && (rc = state_create(k->req->paths, p, &k->lock, e)) < 0)
         return rc;
@@ -274,8 +293,16 @@ static int prepare(struct keeper *k, char **ret_init, struct err **e)
 
 int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
 {
-    struct keeper k = { .req = r, .res = ret, .e = e, .control = -1, .launcher_pidfd = -1, .timer = -1,
-                        .signals = -1, .watch = -1, .lock = -1, .launcher = { .report = -1, .go = -1 },
+    struct keeper k = { .req = r,
+                        .res = ret,
+                        .e = e,
+                        .control = -1,
+                        .launcher_pidfd = -1,
+                        .timer = -1,
+                        .signals = -1,
+                        .watch = -1,
+                        .lock = -1,
+                        .launcher = { .report = -1, .go = -1 },
                         .streams = { .tty = -1, .master = -1 } };
     AUTOFREE char *init = NULL;
     uint64_t started = now_ms();

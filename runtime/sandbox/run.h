@@ -10,14 +10,20 @@
 #include "runtime/sandbox/paths.h"
 #include "runtime/workspace/workspace.h"
 
-enum run_event { EVENT_OOM = 1, EVENT_PIDS = 2, EVENT_DISK = 4, EVENT_TIMEOUT = 8, EVENT_TRUNCATED = 16 };
+enum run_event {
+    EVENT_OOM = 1,
+    EVENT_PIDS = 2,
+    EVENT_DISK = 4,
+    EVENT_TIMEOUT = 8,
+    EVENT_TRUNCATED = 16
+};
 
 /* Where a stream of the command goes. */
 struct run_output {
-    int fd;           /* host descriptor, or -1: into `kept` */
-    bool terminal;    /* filtered */
-    uint64_t cap;     /* bytes; UINT64_MAX: none */
-    uint64_t seen;    /* result: all that came */
+    int fd;        /* host descriptor, or -1: into `kept` */
+    bool terminal; /* filtered */
+    uint64_t cap;  /* bytes; UINT64_MAX: none */
+    uint64_t seen; /* result: all that came */
     struct str kept;
 };
 
@@ -28,8 +34,10 @@ struct run_req {
     struct run_output out, err;
     bool count_changes;
     void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */
-    const char *ids_note; /* set before on_start where ids could not be kept apart as usual, else NULL */
-    void (*on_start)(const struct run_req *r); /* once, before the command can say anything; may be NULL */
+    const char
+        *ids_note; /* set before on_start where ids could not be kept apart as usual, else NULL */
+    void (*on_start)(
+        const struct run_req *r); /* once, before the command can say anything; may be NULL */
 };
 
 struct limit_report {

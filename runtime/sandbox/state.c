@@ -47,7 +47,8 @@ int state_create(const struct paths *paths, const struct plan *p, int *ret_lock,
         }
         free(all);
         if (taken)
-            return err_new(e, ERR_EXISTS, "--name '%s' is taken by another sandbox; see petri ls, or petri rm %s",
+            return err_new(e, ERR_EXISTS,
+                           "--name '%s' is taken by another sandbox; see petri ls, or petri rm %s",
                            p->name, p->name);
     }
     if (mkdir(dir, 0700) < 0)
@@ -60,7 +61,8 @@ int state_create(const struct paths *paths, const struct plan *p, int *ret_lock,
     return 0;
 }
 
-int state_keep(const struct paths *paths, const struct plan *p, const struct ids *ids, int status, struct err **e)
+int state_keep(const struct paths *paths, const struct plan *p, const struct ids *ids, int status,
+               struct err **e)
 {
     static const char *const modes[] = { "overlay", "copy", "bind" };
     AUTOFREE char *dir = dir_of(paths, p->id), *path = path_join(dir, "state.json");
@@ -135,7 +137,7 @@ void state_free_p(struct state *s)
     free(s->project);
     free(s->image);
     free(s->created);
-    *s = (struct state){0};
+    *s = (struct state){ 0 };
 }
 
 static bool read_state(const char *dir, struct state *ret)
@@ -146,13 +148,16 @@ static bool read_state(const char *dir, struct state *ret)
     uint64_t status = 0;
     size_t n;
 
-    if (fs_read(AT_FDCWD, path, 1 << 20, &text, &n, NULL) < 0 || json_parse(text, n, &j, NULL) < 0 ||
-        !json_str(j, "id"))
+    if (fs_read(AT_FDCWD, path, 1 << 20, &text, &n, NULL) < 0 ||
+        json_parse(text, n, &j, NULL) < 0 || !json_str(j, "id"))
         return false;
     json_u64(j, "exit_status", &status);
-    *ret = (struct state){ .id = str_dup(json_str(j, "id")), .name = str_dup(json_str(j, "name")),
-                           .project = str_dup(json_str(j, "project")), .image = str_dup(json_str(j, "image")),
-                           .created = str_dup(json_str(j, "created")), .exit_status = (int64_t)status,
+    *ret = (struct state){ .id = str_dup(json_str(j, "id")),
+                           .name = str_dup(json_str(j, "name")),
+                           .project = str_dup(json_str(j, "project")),
+                           .image = str_dup(json_str(j, "image")),
+                           .created = str_dup(json_str(j, "created")),
+                           .exit_status = (int64_t)status,
                            .running = take_lock(dir, &lock) < 0 };
     return true;
 }

@@ -15,7 +15,8 @@ enum { STATE_SCHEMA = 1 };
 /* Makes the directory with files/ in it and takes the lock; ERR_EXISTS where `name` is taken. */
 int state_create(const struct paths *paths, const struct plan *p, int *ret_lock, struct err **e);
 /* Writes the record of a sandbox that stays, stopped. */
-int state_keep(const struct paths *paths, const struct plan *p, const struct ids *ids, int status, struct err **e);
+int state_keep(const struct paths *paths, const struct plan *p, const struct ids *ids, int status,
+               struct err **e);
 int state_remove(const struct paths *paths, const char *id, struct err **e);
 /* Removes what runs that were killed left. */
 void state_sweep(const struct paths *paths);

@@ -161,7 +161,8 @@ static size_t cap(struct stream *s, size_t n)
     s->passed += n;
     if (!s->marked && o->fd >= 0) {
         format_size(o->cap, size);
-        n += (size_t)snprintf(s->buf + n, 96, "\n[petri: output truncated after %s; --max-output changes it]\n",
+        n += (size_t)snprintf(s->buf + n, 96,
+                              "\n[petri: output truncated after %s; --max-output changes it]\n",
                               size);
     }
     s->marked = true;

@@ -19,7 +19,8 @@ static bool is_opaque(int dir)
 {
     char v = 0;
     return (fgetxattr(dir, "trusted.overlay.opaque", &v, 1) == 1 ||
-            fgetxattr(dir, "user.overlay.opaque", &v, 1) == 1) && v == 'y';
+            fgetxattr(dir, "user.overlay.opaque", &v, 1) == 1) &&
+           v == 'y';
 }
 
 /* Counts files and links at or below `name`. */
@@ -50,7 +51,8 @@ static uint64_t count_files(int dir, const char *name)
 static bool same_content(int a_dir, int b_dir, const char *name, const struct stat *a,
                          const struct stat *b)
 {
-    if ((a->st_mode & (S_IFMT | 0111)) != (b->st_mode & (S_IFMT | 0111)) || a->st_size != b->st_size)
+    if ((a->st_mode & (S_IFMT | 0111)) != (b->st_mode & (S_IFMT | 0111)) ||
+        a->st_size != b->st_size)
         return false;
     if (S_ISLNK(a->st_mode)) {
         AUTOFREE char *x = fs_readlink(a_dir, name), *y = fs_readlink(b_dir, name);
@@ -137,7 +139,7 @@ static int compare_dir(int up, int low, struct changes *c, struct err **e)
 
 int workspace_changes(int upper, int lower, struct changes *ret, struct err **e)
 {
-    struct changes c = {0};
+    struct changes c = { 0 };
     int rc = compare_dir(upper, lower, &c, e);
     if (rc == 0)
         *ret = c;

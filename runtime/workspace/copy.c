@@ -25,7 +25,8 @@ static int copy_range(int in, int out, off_t from, off_t to, struct copy *c, str
     while (from < to && n > 0) {
         loff_t a = from, b = from;
         n = copy_file_range(in, &a, out, &b, (size_t)(to - from), 0);
-        if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS)) {
+        if (n < 0 &&
+            (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS)) {
             size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
             n = RETRY(pread(in, buf, want, from));
             if (n > 0 && pwrite(out, buf, (size_t)n, from) != n)
@@ -131,7 +132,8 @@ int copy_tree(int src, int dst, const struct strv *skip, uid_t uid, gid_t gid, s
     struct stat st;
     int rc = copy_dir(src, dst, &c, e);
 
-    if (rc == 0 && (fstat(src, &st) < 0 || fchown(dst, uid, gid) < 0 || fchmod(dst, st.st_mode & 0777) < 0))
+    if (rc == 0 &&
+        (fstat(src, &st) < 0 || fchown(dst, uid, gid) < 0 || fchmod(dst, st.st_mode & 0777) < 0))
         rc = err_sys(e, "owner and mode of the copy");
     str_reset(&c.path);
     return rc;

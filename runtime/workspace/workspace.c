@@ -40,7 +40,8 @@ static int make_dir(const char *name, int *ret_fd, struct err **e)
 
 /* Makes the same directory in the mask as below it: owner and mode of a merged directory are those
  * of the topmost layer that has it. */
-static int mirror_dir(const struct workspace *w, int lower, int mask, const char *path, struct err **e)
+static int mirror_dir(const struct workspace *w, int lower, int mask, const char *path,
+                      struct err **e)
 {
     struct stat st;
     if (fstatat(lower, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
@@ -76,9 +77,9 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
                          const char *work, const char *at, struct err **e)
 {
     struct statvfs vfs;
-    AUTOFREE char *opts = str_printf(
-        "lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off%s", lowers, upper,
-        work, w->rootless ? ",userxattr" : ",redirect_dir=nofollow,xino=off");
+    AUTOFREE char *opts =
+        str_printf("lowerdir=%s,upperdir=%s,workdir=%s,volatile,index=off,metacopy=off%s", lowers,
+                   upper, work, w->rootless ? ",userxattr" : ",redirect_dir=nofollow,xino=off");
 
     if (mount("overlay", at, "overlay", MS_NODEV | (w->suid ? 0 : MS_NOSUID), opts) < 0)
         return err_sys(e, "mount an overlay over '%s' (see petri doctor)", w->src);
@@ -88,7 +89,8 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
     return 0;
 }
 
-static int make_upper(const struct workspace *w, int lower, char up[16], char work[16], struct err **e)
+static int make_upper(const struct workspace *w, int lower, char up[16], char work[16],
+                      struct err **e)
 {
     struct stat st;
     AUTOCLOSE int ufd = -1, wfd = -1;
@@ -110,7 +112,8 @@ static int same_project(const struct workspace *w, int fd, struct err **e)
     if (fstat(fd, &st) < 0)
         return err_sys(e, "stat '%s'", w->src);
     if (w->ino && (st.st_ino != w->ino || st.st_dev != w->dev))
-        return err_new(e, ERR_DENIED, "'%s' was replaced by something else during the start", w->src);
+        return err_new(e, ERR_DENIED, "'%s' was replaced by something else during the start",
+                       w->src);
     return 0;
 }
 
@@ -125,7 +128,8 @@ static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
     name_of(m, 'm', w->index);
     name_of(at, 'w', w->index);
     /* an ordinary user's copy must be recursive (locked mounts); overlay looks at the top only */
-    if ((rc = mnt_clone(AT_FDCWD, w->src, MNT_RO | (w->rootless ? 0 : MNT_TOP), w->userns, &clone, e)) < 0 ||
+    if ((rc = mnt_clone(AT_FDCWD, w->src, MNT_RO | (w->rootless ? 0 : MNT_TOP), w->userns, &clone,
+                        e)) < 0 ||
         (rc = make_dir(l, &place, e)) < 0 || (rc = mnt_attach(clone, place, w->src, e)) < 0)
         return rc;
     lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -183,7 +187,8 @@ int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
         return overlay(w, ret_fd, e);
     if (w->mode == WORKSPACE_COPY)
         return copied(w, ret_fd, e);
-    if ((rc = mnt_clone(AT_FDCWD, w->src, 0, w->userns, &fd, e)) < 0 || (rc = same_project(w, fd, e)) < 0)
+    if ((rc = mnt_clone(AT_FDCWD, w->src, 0, w->userns, &fd, e)) < 0 ||
+        (rc = same_project(w, fd, e)) < 0)
         return rc;
     *ret_fd = TAKE_FD(fd);
     return 0;

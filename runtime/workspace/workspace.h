@@ -9,14 +9,14 @@
 #include "oci/plan.h"
 
 struct workspace {
-    const char *src;  /* host directory */
-    unsigned index;   /* of its scratch directories */
+    const char *src; /* host directory */
+    unsigned index;  /* of its scratch directories */
     enum workspace_mode mode;
     bool read_only;
     const struct strv *hide; /* relative to src; may be NULL */
-    dev_t dev; /* what src must still be, where ino is not 0 */
+    dev_t dev;               /* what src must still be, where ino is not 0 */
     ino_t ino;
-    int userns;        /* root: ids of the project's files, else -1 */
+    int userns; /* root: ids of the project's files, else -1 */
     bool rootless;
     bool suid; /* without nosuid: only a weakened test build */
     uid_t uid; /* who a copy belongs to, in the launcher's ids */

@@ -43,7 +43,7 @@ static void emit(struct jsonw *w, const char *key, const struct json *j)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     AUTOJSON struct json *j = NULL, *again = NULL;
-    AUTOJSONW struct jsonw w = {0}, w2 = {0};
+    AUTOJSONW struct jsonw w = { 0 }, w2 = { 0 };
     struct err *e = NULL;
     AUTOFREE char *text = mem_dup(data, size);
     int rc = json_parse(text, size, &j, &e);

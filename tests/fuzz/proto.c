@@ -34,7 +34,7 @@ static void frames(const uint8_t *data, size_t size)
 
 static void request(const uint8_t *data, size_t size)
 {
-    struct proto_request r = {0};
+    struct proto_request r = { 0 };
     char *frame = malloc(size + 1);
 
     memcpy(frame, data, size);

@@ -17,7 +17,8 @@ static void file(const char *path, const char *text, mode_t mode)
     fs_mkdirs(p, 0755, NULL);
     p[strlen(p)] = '/';
     AUTOCLOSE int fd = open(p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-    CHECK(fd >= 0 && fs_write_all(fd, text, strlen(text)) == 0 && fchmod(fd, mode) == 0, "%s", path);
+    CHECK(fd >= 0 && fs_write_all(fd, text, strlen(text)) == 0 && fchmod(fd, mode) == 0, "%s",
+          path);
 }
 
 static void whiteout(const char *path)
@@ -29,8 +30,9 @@ static void whiteout(const char *path)
 static struct changes count(void)
 {
     AUTOFREE char *u = path_join(top, "u"), *l = path_join(top, "l");
-    AUTOCLOSE int up = open(u, O_RDONLY | O_DIRECTORY | O_CLOEXEC), low = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct changes c = {0};
+    AUTOCLOSE int up = open(u, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                  low = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct changes c = { 0 };
     CHECK(workspace_changes(up, low, &c, NULL) == 0, "changes");
     return c;
 }
@@ -38,8 +40,8 @@ static struct changes count(void)
 static void expect(const char *what, uint64_t added, uint64_t modified, uint64_t deleted)
 {
     struct changes c = count();
-    CHECK(c.added == added && c.modified == modified && c.deleted == deleted, "%s: +%d ~%d -%d", what,
-          (int)c.added, (int)c.modified, (int)c.deleted);
+    CHECK(c.added == added && c.modified == modified && c.deleted == deleted, "%s: +%d ~%d -%d",
+          what, (int)c.added, (int)c.modified, (int)c.deleted);
 }
 
 int main(void)

@@ -27,8 +27,8 @@ static int check_failed, check_count;
 #define CHECK_STR(got, want)                                                                       \
     do {                                                                                           \
         const char *g_ = (got), *w_ = (want);                                                      \
-        CHECK(g_ && w_ ? strcmp(g_, w_) == 0 : g_ == w_, "got '%s', want '%s'",                    \
-              g_ ? g_ : "(null)", w_ ? w_ : "(null)");                                             \
+        CHECK(g_ &&w_ ? strcmp(g_, w_) == 0 : g_ == w_, "got '%s', want '%s'", g_ ? g_ : "(null)", \
+              w_ ? w_ : "(null)");                                                                 \
     } while (0)
 
 static inline int check_done(void)

@@ -2,8 +2,8 @@
 #include "tests/unit/check.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <linux/openat2.h>
+#include <pwd.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/sysmacros.h>
@@ -121,8 +121,8 @@ static void directories(void)
     CHECK(fs_mkdirs("m/file", 0755, NULL) < 0 && fs_mkdirs("m/file/x", 0755, NULL) < 0, "a file");
     CHECK(fs_mkdirs("m//d/./e", 0755, NULL) == 0 && fs_is_dir("m/d/e"), "untidy");
 
-    CHECK(fs_private_dir("p/q", NULL) == 0 && stat("p/q", &st) == 0 &&
-              (st.st_mode & 0777) == 0700, "private");
+    CHECK(fs_private_dir("p/q", NULL) == 0 && stat("p/q", &st) == 0 && (st.st_mode & 0777) == 0700,
+          "private");
     must(chmod("p/q", 0755), "chmod");
     CHECK(fs_private_dir("p/q", NULL) < 0 && stat("p/q", &st) == 0 && (st.st_mode & 0777) == 0755,
           "one that others can enter is refused, and left as it was");
@@ -165,15 +165,15 @@ static void removal(void)
     CHECK(fs_remove_tree(AT_FDCWD, "tolink", NULL) == 0 && fs_exists("outside/keep"), "a link");
 
     shell("mkdir -p t/a/b t/ro t/none t/work/work && touch t/a/b/f t/ro/f 't/a/ odd\n' &&"
-                "mkfifo t/fifo && ln -s ../outside t/a/link && ln -s / t/root &&"
-                "touch t/none/f && chmod 0500 t/ro && chmod 0 t/none t/work/work");
+          "mkfifo t/fifo && ln -s ../outside t/a/link && ln -s / t/root &&"
+          "touch t/none/f && chmod 0500 t/ro && chmod 0 t/none t/work/work");
     CHECK(fs_remove_tree(AT_FDCWD, "t", &e) == 0 && !fs_exists("t"), "%s", e ? e->msg : "");
     e = err_free(e);
     CHECK(fs_exists("outside/keep"), "links are not followed");
 
     shell("mkdir -p u/d && touch u/d/f && chmod 0500 u");
-    CHECK(fs_remove_tree(AT_FDCWD, "u", &e) == 0 && !fs_exists("u"), "the top itself is read-only: %s",
-          e ? e->msg : "");
+    CHECK(fs_remove_tree(AT_FDCWD, "u", &e) == 0 && !fs_exists("u"),
+          "the top itself is read-only: %s", e ? e->msg : "");
     e = err_free(e);
     (void)chmod("u", 0700);
 
@@ -208,18 +208,18 @@ static void beneath(void)
 {
     AUTOCLOSE int dir = -1;
     shell("mkdir -p b/in/deep && echo x >b/in/deep/f && ln -s in b/lin && ln -s /etc b/abs &&"
-                "ln -s ../outside b/up && echo o >b-secret");
+          "ln -s ../outside b/up && echo o >b-secret");
     dir = open("b", O_PATH | O_DIRECTORY | O_CLOEXEC);
     static const struct {
         const char *path;
         int flags, sys; /* 0: opens */
     } rows[] = {
-        { "in/deep/f", O_RDONLY, 0 },      { "in/../in/deep/f", O_RDONLY, 0 },
-        { "in//deep/./f", O_RDONLY, 0 },   { ".", O_PATH, 0 },
+        { "in/deep/f", O_RDONLY, 0 },       { "in/../in/deep/f", O_RDONLY, 0 },
+        { "in//deep/./f", O_RDONLY, 0 },    { ".", O_PATH, 0 },
         { "../b-secret", O_RDONLY, EXDEV }, { "in/../../b-secret", O_RDONLY, EXDEV },
         { "/etc/passwd", O_RDONLY, EXDEV }, { "..", O_PATH, EXDEV },
-        { "lin/deep/f", O_RDONLY, ELOOP }, { "abs/passwd", O_RDONLY, ELOOP },
-        { "up/keep", O_RDONLY, ELOOP },    { "lin", O_RDONLY, ELOOP },
+        { "lin/deep/f", O_RDONLY, ELOOP },  { "abs/passwd", O_RDONLY, ELOOP },
+        { "up/keep", O_RDONLY, ELOOP },     { "lin", O_RDONLY, ELOOP },
         { "none", O_RDONLY, ENOENT },
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -38,15 +38,15 @@ static const struct {
     { ".5", 0, false },
     { "1.", 0, false },
     { "0x10", 0, false },
-    { "\"a\nb\"", 0, false },          /* a raw control character */
+    { "\"a\nb\"", 0, false }, /* a raw control character */
     { "\"a", 0, false },
     { "\"\\x41\"", 0, false },
     { "\"\\u12\"", 0, false },
-    { "\"\xff\"", 0, false },          /* not UTF-8 */
-    { "\"\xc0\xaf\"", 0, false },      /* overlong */
-    { "\"\xed\xa0\x80\"", 0, false },  /* a surrogate as bytes */
-    { "\"\\ud800\"", 0, false },       /* a lone high surrogate */
-    { "\"\\udc00\"", 0, false },       /* a lone low one */
+    { "\"\xff\"", 0, false },         /* not UTF-8 */
+    { "\"\xc0\xaf\"", 0, false },     /* overlong */
+    { "\"\xed\xa0\x80\"", 0, false }, /* a surrogate as bytes */
+    { "\"\\ud800\"", 0, false },      /* a lone high surrogate */
+    { "\"\\udc00\"", 0, false },      /* a lone low one */
     { "\"\\ud800\\u0041\"", 0, false },
     { "\"\\ud800x\"", 0, false },
     { "\"a\\u0000b\"", 0, false },
@@ -56,7 +56,7 @@ static const struct {
     { "{\"a\":1,\"a\":2}", 0, false },
     { "{\"a\":1,\"\\u0061\":2}", 0, false }, /* the same key, written differently */
     { "{\"a\":{\"b\":1},\"b\":1}", 0, true },
-    { "\xef\xbb\xbf{}", 0, false },    /* a byte order mark */
+    { "\xef\xbb\xbf{}", 0, false }, /* a byte order mark */
 };
 
 static void accept_or_refuse(void)
@@ -130,7 +130,8 @@ static void look_ups(void)
     CHECK(json_u64(j, "n", &n) && n == UINT64_MAX, "u64");
     n = 5;
     CHECK(!json_u64(j, "neg", &n) && !json_u64(j, "f", &n) && !json_u64(j, "big", &n) &&
-              !json_u64(j, "s", &n) && !json_u64(j, "missing", &n) && n == 5, "not a u64");
+              !json_u64(j, "s", &n) && !json_u64(j, "missing", &n) && n == 5,
+          "not a u64");
     CHECK(json_bool(j, "t") && !json_bool(j, "s") && !json_bool(j, "missing"), "bool");
     CHECK(json_arr(j, "a") && json_arr(j, "a")->n == 2 && !json_arr(j, "o"), "arr");
     CHECK_STR(json_str(json_get(j, "o"), "k"), "v");
@@ -139,8 +140,8 @@ static void look_ups(void)
 
 static void writer(void)
 {
-    AUTOJSONW struct jsonw w = {0};
-    AUTOSTRV struct strv l = {0};
+    AUTOJSONW struct jsonw w = { 0 };
+    AUTOSTRV struct strv l = { 0 };
     strv_add(&l, "a");
     strv_add(&l, "b\"");
     jw_obj(&w, NULL);
@@ -196,8 +197,8 @@ static void round_trip(void)
         CHECK(utf8_valid(w.out.p, w.out.len), "round %d", round);
         CHECK(json_parse(w.out.p, w.out.len, &j, NULL) == 0, "round %d: %s", round, w.out.p);
         if (j && utf8)
-            CHECK(strlen(json_str(j, "b")) == n && memcmp(json_str(j, "b"), in, n) == 0,
-                  "round %d", round);
+            CHECK(strlen(json_str(j, "b")) == n && memcmp(json_str(j, "b"), in, n) == 0, "round %d",
+                  round);
     }
 }
 
@@ -206,13 +207,25 @@ static void utf8(void)
     static const struct {
         const char *in;
         bool ok;
-    } t[] = { { "", true },  { "abc", true },   { "\xc3\xa4", true },     { "\xe2\x82\xac", true },
-              { "\xf0\x9f\x98\x80", true },     { "\xf4\x8f\xbf\xbf", true },
-              { "\xed\x9f\xbf", true },         { "\xee\x80\x80", true },
-              { "\x80", false }, { "\xc3", false }, { "\xc3(", false },   { "\xc1\xbf", false },
-              { "\xe0\x9f\xbf", false },        { "\xed\xa0\x80", false },
-              { "\xf0\x8f\xbf\xbf", false },    { "\xf4\x90\x80\x80", false },
-              { "\xf5\x80\x80\x80", false },    { "\xfe", false },        { "a\xe2\x82", false } };
+    } t[] = { { "", true },
+              { "abc", true },
+              { "\xc3\xa4", true },
+              { "\xe2\x82\xac", true },
+              { "\xf0\x9f\x98\x80", true },
+              { "\xf4\x8f\xbf\xbf", true },
+              { "\xed\x9f\xbf", true },
+              { "\xee\x80\x80", true },
+              { "\x80", false },
+              { "\xc3", false },
+              { "\xc3(", false },
+              { "\xc1\xbf", false },
+              { "\xe0\x9f\xbf", false },
+              { "\xed\xa0\x80", false },
+              { "\xf0\x8f\xbf\xbf", false },
+              { "\xf4\x90\x80\x80", false },
+              { "\xf5\x80\x80\x80", false },
+              { "\xfe", false },
+              { "a\xe2\x82", false } };
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
         size_t n = strlen(t[i].in);
         AUTOFREE char *copy = mem_dup(t[i].in, n);

@@ -22,20 +22,28 @@ static void escaping(void)
         { "a\r\nb\tc", 0, "a\\x0d\\x0ab\\x09c" },
         { "a\0b", 3, "a\\x00b" },
         { "\x7f", 0, "\\x7f" },
-        { "\xc2\x9b" "31m", 0, "\\x9b31m" },        /* C1 CSI in UTF-8 */
-        { "\x9b" "31m", 0, "\\x9b31m" },            /* C1 CSI as a bare byte */
-        { "\xc2\xa0", 0, "\xc2\xa0" },              /* no-break space is visible enough */
-        { "\xe2\x80\xae" "txt", 0, "\\u202etxt" },  /* right-to-left override */
-        { "\xe2\x81\xa6" "x\xe2\x81\xa9", 0, "\\u2066x\\u2069" },
-        { "\xe2\x80\x8b", 0, "\\u200b" },           /* zero width space */
+        { "\xc2\x9b"
+          "31m",
+          0, "\\x9b31m" }, /* C1 CSI in UTF-8 */
+        { "\x9b"
+          "31m",
+          0, "\\x9b31m" },             /* C1 CSI as a bare byte */
+        { "\xc2\xa0", 0, "\xc2\xa0" }, /* no-break space is visible enough */
+        { "\xe2\x80\xae"
+          "txt",
+          0, "\\u202etxt" }, /* right-to-left override */
+        { "\xe2\x81\xa6"
+          "x\xe2\x81\xa9",
+          0, "\\u2066x\\u2069" },
+        { "\xe2\x80\x8b", 0, "\\u200b" }, /* zero width space */
         { "\xef\xbb\xbf", 0, "\\ufeff" },
-        { "\xf3\xa0\x81\x81", 0, "\\U000e0041" },   /* tag characters */
+        { "\xf3\xa0\x81\x81", 0, "\\U000e0041" }, /* tag characters */
         { "\xff\xfe", 0, "\\xff\\xfe" },
-        { "\xc3", 0, "\\xc3" },                     /* cut off */
+        { "\xc3", 0, "\\xc3" }, /* cut off */
         { "\xe2\x82", 0, "\\xe2\\x82" },
-        { "\xc0\xaf", 0, "\\xc0\\xaf" },            /* overlong slash */
+        { "\xc0\xaf", 0, "\\xc0\\xaf" }, /* overlong slash */
         { "\xe0\x80\xaf", 0, "\\xe0\\x80\\xaf" },
-        { "\xed\xa0\x80", 0, "\\xed\\xa0\\x80" },   /* a surrogate */
+        { "\xed\xa0\x80", 0, "\\xed\\xa0\\x80" },          /* a surrogate */
         { "\xf4\x90\x80\x80", 0, "\\xf4\\x90\\x80\\x80" }, /* past U+10FFFF */
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -66,11 +74,18 @@ static void near_misses(void)
     static const char *const words[] = { "run", "start", "stop", "status", "exec", "image" };
     static const struct {
         const char *in, *want;
-    } rows[] = { { "rnu", "run" },     { "rn", "run" },        { "statsu", "status" },
-                 { "strat", "start" }, { "imgae", "image" },   { "exce", "exec" },
-                 { "start", "start" }, { "zzzzzzzz", NULL },   { "", NULL },
+    } rows[] = { { "rnu", "run" },
+                 { "rn", "run" },
+                 { "statsu", "status" },
+                 { "strat", "start" },
+                 { "imgae", "image" },
+                 { "exce", "exec" },
+                 { "start", "start" },
+                 { "zzzzzzzz", NULL },
+                 { "", NULL },
                  { "kubernetes", NULL },
-                 { "runrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrun", NULL } };
+                 { "runrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrunrun",
+                   NULL } };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         CHECK_STR(nearest_word(rows[i].in, words, ARRAY_LEN(words)), rows[i].want);
     CHECK(!nearest_word("run", words, 0), "no candidates");
@@ -101,7 +116,7 @@ static void strings(void)
 
 static void lists(void)
 {
-    AUTOSTRV struct strv l = {0};
+    AUTOSTRV struct strv l = { 0 };
     CHECK(!strv_getenv(&l, "A") && !strv_has(&l, "A"), "an empty list");
     for (int i = 0; i < 300; i++) {
         strv_addf(&l, "K%d=%d", i, i);
@@ -124,14 +139,14 @@ static void paths(void)
     static const struct {
         const char *path, *dir;
         bool want;
-    } below[] = { { "/a", "/a", true },       { "/a/b", "/a", true },   { "/a/b", "/a/", true },
-                  { "/ab", "/a", false },     { "/", "/", true },       { "/a", "/", true },
-                  { "/a", "/a/b", false },    { "/", "/a", false } };
+    } below[] = { { "/a", "/a", true },    { "/a/b", "/a", true }, { "/a/b", "/a/", true },
+                  { "/ab", "/a", false },  { "/", "/", true },     { "/a", "/", true },
+                  { "/a", "/a/b", false }, { "/", "/a", false } };
     static const struct {
         const char *a, *b, *want;
-    } join[] = { { "/a", "b", "/a/b" },   { "/a/", "b", "/a/b" },  { "/a", "/b", "/a/b" },
-                 { "/a//", "//b", "/a/b" }, { "/", "b", "/b" },    { "/", "/b", "/b" },
-                 { "//", "b", "/b" },     { "a", "b/c", "a/b/c" } };
+    } join[] = { { "/a", "b", "/a/b" },     { "/a/", "b", "/a/b" }, { "/a", "/b", "/a/b" },
+                 { "/a//", "//b", "/a/b" }, { "/", "b", "/b" },     { "/", "/b", "/b" },
+                 { "//", "b", "/b" },       { "a", "b/c", "a/b/c" } };
     for (size_t i = 0; i < ARRAY_LEN(below); i++)
         CHECK(path_below(below[i].path, below[i].dir) == below[i].want, "%s below %s",
               below[i].path, below[i].dir);
@@ -156,12 +171,14 @@ static void errors(void)
     CHECK_STR(text, "image: blob 7: open 'x': No such file or directory");
 
     /* a later error replaces the earlier one and frees it (the leak checker sees to that) */
-    CHECK(err_new(&e, ERR_DENIED, "no") == -ERR_DENIED && e->code == ERR_DENIED && !e->cause, "new");
+    CHECK(err_new(&e, ERR_DENIED, "no") == -ERR_DENIED && e->code == ERR_DENIED && !e->cause,
+          "new");
     CHECK(err_wrap(&e, "because") == -ERR_DENIED, "wrap keeps the code");
     e = err_free(e);
     CHECK(!e && !err_free(NULL), "free");
     CHECK(err_new(NULL, ERR_BUSY, "x") == -ERR_BUSY && err_sys(NULL, "x") == -ERR_FAILED &&
-              err_wrap(NULL, "x") < 0, "no one asks for details");
+              err_wrap(NULL, "x") < 0,
+          "no one asks for details");
     CHECK(err_wrap(&e, "nothing to wrap") < 0 && !e, "an empty chain");
 
     for (int c = ERR_FAILED; c <= ERR_INTERNAL; c++)
