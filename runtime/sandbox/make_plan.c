@@ -299,6 +299,13 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     for (size_t i = 0; i < o->volumes.n; i++)
         if ((rc = plan_volume(o->volumes.v[i], paths, &volumes, e)) < 0)
             return rc;
+    for (size_t i = 0; i < volumes.n; i++)
+        if (strcmp(volumes.v[i].dst, "/workspace") == 0 ||
+            strcmp(volumes.v[i].dst, p->project) == 0)
+            return err_new(e, ERR_DENIED,
+                           "-v '%s': that is the project's own place; use --workspace DIR "
+                           "--workspace-mode bind",
+                           o->volumes.v[i]);
     if ((rc = take_env(o, &env, e)) < 0 || (rc = take_cwd(o, host, cwd, p, e)) < 0)
         return rc;
     /* all words are judged; from here on the store is touched */
