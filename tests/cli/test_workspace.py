@@ -578,7 +578,7 @@ def test_volume_forbidden(petri, src):
     assert listing(petri.store) == before
 
 
-@pytest.mark.parametrize("dst", ["", "relative", "/", "/proc", "/proc/x", "/sys/x", "/dev/x", "/a/../.."])
+@pytest.mark.parametrize("dst", ["", "relative", "/", "/proc", "/proc/x", "/sys/x", "/dev/x", "/a/../..", "/workspace"])
 def test_volume_bad_target(petri, dst):
     src = petri.path("vol")
     os.makedirs(src)
