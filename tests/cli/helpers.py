@@ -27,6 +27,15 @@ SLOW = float(os.environ.get("PETRI_TEST_SLOW") or (10 if os.environ.get("PETRI_T
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+def place(probes, name, project):
+    """Puts a probe into a project: a link where the kernel allows it, as it does not for others' files."""
+    src, dst = os.path.join(probes, name), os.path.join(project, name)
+    try:
+        os.link(src, dst)
+    except OSError:
+        shutil.copy(src, dst)
+
+
 def _has_subuid():
     names = {str(UID), pwd.getpwuid(UID).pw_name}
     with contextlib.suppress(OSError), open("/etc/subuid") as f:

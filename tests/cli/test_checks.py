@@ -12,7 +12,7 @@ from typing import Callable
 
 import pytest
 
-from helpers import (BIN, CANARY, CGROUP_V2, MODE, SLOW, WEAK, Leaks, descendants, read, store_left, tree,
+from helpers import (BIN, CANARY, CGROUP_V2, MODE, SLOW, WEAK, Leaks, descendants, place, read, store_left, tree,
                      write)
 
 
@@ -260,7 +260,7 @@ CONTROLS = ([(r, w) for r in HERE if MODE in r.weak_modes for w in r.weaken] +
 
 def probe(petri, probes, row, weak=None, more=()):
     for name in row.probes:
-        os.link(os.path.join(probes, name), os.path.join(petri.project, name))
+        place(probes, name, petri.project)
     petri.weak_kw = {"weak": weak} if weak else {}
     put = {"HOME": petri.home, "HOME/other:OUTER/.ssh": f"{petri.base}/other:{petri.home}/.ssh"}
     flags = [put.get(f, f) for f in (*row.flags, *more)]

@@ -172,12 +172,13 @@ def test_quick(petri):
 
 def test_leaves_nothing(petri):
     """The store is not made, nothing is written beside it; mounts and cgroups: the leak check."""
+    fresh = petri.path("fresh-store")
     before = helpers.tree(petri.home), os.listdir(petri.base)
-    petri.run(sub="doctor").ok()
+    petri.run(sub="doctor", env={"PETRI_HOME": fresh}).ok()
     assert (helpers.tree(petri.home), os.listdir(petri.base)) == before
-    os.makedirs(petri.store)
-    petri.run(sub="doctor").ok()
-    assert os.listdir(petri.store) == []
+    os.makedirs(fresh, 0o700)
+    petri.run(sub="doctor", env={"PETRI_HOME": fresh}).ok()
+    assert os.listdir(fresh) == []
 
 
 # --- user namespaces -------------------------------------------------------------------------

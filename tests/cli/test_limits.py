@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from helpers import CAN_LIMIT, CGROUP_V2, descendants, read, wait_for
+from helpers import CAN_LIMIT, CGROUP_V2, descendants, place, read, wait_for
 
 
 @pytest.fixture
 def probe(petri, probes):
     """Puts a probe program into the project."""
     def put(name):
-        os.link(os.path.join(probes, name), os.path.join(petri.project, name))
+        place(probes, name, petri.project)
         return f"./{name}"
     return put
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from helpers import CAN_LIMIT, SLOW, read
+from helpers import CAN_LIMIT, SLOW, place, read
 
 FIELDS = {
     "exit_code": (int, type(None)), "signal": (int, str, type(None)), "timed_out": bool, "events": list,
@@ -101,7 +101,7 @@ def test_times(petri):
 
 
 def test_peak_memory(petri, probes):
-    os.link(os.path.join(probes, "hog"), os.path.join(petri.project, "hog"))
+    place(probes, "hog", petri.project)
     r = petri.json("--", "./hog", "100", rc=0)
     if r["peak_memory_bytes"] is None:
         assert not CAN_LIMIT, r
@@ -152,7 +152,7 @@ def test_changes_are_unknown_without_an_overlay(petri):
 
 @pytest.mark.cgroups
 def test_oom_event(petri, probes):
-    os.link(os.path.join(probes, "hog"), os.path.join(petri.project, "hog"))
+    place(probes, "hog", petri.project)
     r = petri.json("-m", "64M", "--", "./hog", "300", rc=137)
     assert "oom" in kinds(r) and r["signal"] in (9, "KILL", "SIGKILL"), r
     assert "GOT" not in r["stdout"] and "STARTED" in r["stdout"]
@@ -160,7 +160,7 @@ def test_oom_event(petri, probes):
 
 @pytest.mark.cgroups
 def test_pids_event(petri, probes):
-    os.link(os.path.join(probes, "forks"), os.path.join(petri.project, "forks"))
+    place(probes, "forks", petri.project)
     r = petri.json("--pids-limit", "32", "--", "./forks", "100", rc=0)
     assert "pids" in kinds(r), r
 
