@@ -91,7 +91,9 @@ int streams_terminal(struct streams *st, int master)
     }
     st->master = master;
     st->s[0] = stream_new(st->req->in, fcntl(master, F_DUPFD_CLOEXEC, 3), NULL);
-    st->s[1] = stream_new(master, st->req->out.fd, &st->req->out);
+    /* the master itself stays open to the end: a program may close its terminal before it exits, and
+     * would be hung up on if we answered by closing ours */
+    st->s[1] = stream_new(fcntl(master, F_DUPFD_CLOEXEC, 3), st->req->out.fd, &st->req->out);
     if (tcgetattr(st->tty, &st->saved) == 0) {
         raw = st->saved;
         cfmakeraw(&raw);
@@ -261,4 +263,5 @@ void streams_close(struct streams *st)
         free(st->s[i]);
         st->s[i] = NULL;
     }
+    close_p(&st->master);
 }
