@@ -18,17 +18,11 @@
 static const struct {
     const char *file, *value;
 } user_limits[] = {
-    { "/proc/sys/user/max_user_namespaces", "0" },
-    { "/proc/sys/user/max_net_namespaces", "1" },
-    { "/proc/sys/user/max_mnt_namespaces", "2" },
-    { "/proc/sys/user/max_pid_namespaces", "1" },
-    { "/proc/sys/user/max_ipc_namespaces", "1" },
-    { "/proc/sys/user/max_uts_namespaces", "1" },
-    { "/proc/sys/user/max_cgroup_namespaces", "1" },
-    { "/proc/sys/user/max_time_namespaces", "0" },
-    { "/proc/sys/user/max_inotify_instances", "64" },
-    { "/proc/sys/user/max_inotify_watches", "32768" },
-    { "/proc/sys/user/max_fanotify_groups", "0" },
+    { "/proc/sys/user/max_user_namespaces", "0" },    { "/proc/sys/user/max_net_namespaces", "1" },
+    { "/proc/sys/user/max_mnt_namespaces", "2" },     { "/proc/sys/user/max_pid_namespaces", "1" },
+    { "/proc/sys/user/max_ipc_namespaces", "1" },     { "/proc/sys/user/max_uts_namespaces", "1" },
+    { "/proc/sys/user/max_cgroup_namespaces", "1" },  { "/proc/sys/user/max_time_namespaces", "0" },
+    { "/proc/sys/user/max_inotify_instances", "64" }, { "/proc/sys/user/max_fanotify_groups", "0" },
     { "/proc/sys/user/max_fanotify_marks", "0" },
 };
 
@@ -37,6 +31,29 @@ static int loopback_up(void)
     AUTOCLOSE int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
     return s < 0 ? -1 : ioctl(s, SIOCSIFFLAGS, &r);
+}
+
+/* Half of what a user of this machine may have, where that is not much. */
+static void limit_watches(void)
+{
+    AUTOFREE char *text = NULL;
+    uint64_t most = 65536;
+    char half[24];
+
+    if (fs_read(AT_FDCWD, "/proc/sys/fs/inotify/max_user_watches", 64, &text, NULL, NULL) == 0 &&
+        strtoull(text, NULL, 10) < most)
+        most = strtoull(text, NULL, 10);
+    snprintf(half, sizeof half, "%llu", (unsigned long long)most / 2);
+    (void)fs_write_at(AT_FDCWD, "/proc/sys/user/max_inotify_watches", half, NULL);
+}
+
+static void lower_limits(void)
+{
+    if (weakened() & WEAK_SECCOMP)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(user_limits); i++)
+        (void)fs_write_at(AT_FDCWD, user_limits[i].file, user_limits[i].value, NULL);
+    limit_watches();
 }
 
 static void holder_main(int go, int done, bool net)
@@ -51,8 +68,7 @@ static void holder_main(int go, int done, bool net)
             c = (char)errno;
         else if (loopback_up() < 0)
             c = (char)errno;
-        for (size_t i = 0; i < ARRAY_LEN(user_limits) && !(weakened() & WEAK_SECCOMP); i++)
-            (void)fs_write_at(AT_FDCWD, user_limits[i].file, user_limits[i].value, NULL);
+        lower_limits();
         (void)!write(done, &c, 1);
     }
     (void)!read(go, &c, 1); /* until the caller has what it wants, or is gone */

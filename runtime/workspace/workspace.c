@@ -178,20 +178,27 @@ static int copied(const struct workspace *w, int *ret_fd, struct err **e)
     return 0;
 }
 
-int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
+/* The live directory itself; attached, because older kernels can't copy a mount that is not. */
+static int bound(const struct workspace *w, int *ret_fd, struct err **e)
 {
-    AUTOCLOSE int fd = -1;
+    char at[16];
+    AUTOCLOSE int fd = -1, place = -1;
     int rc;
 
+    name_of(at, 'w', w->index);
+    if ((rc = mnt_clone(AT_FDCWD, w->src, 0, w->userns, &fd, e)) < 0 ||
+        (rc = same_project(w, fd, e)) < 0 || (rc = make_dir(at, &place, e)) < 0 ||
+        (rc = mnt_attach(fd, place, w->src, e)) < 0)
+        return rc;
+    *ret_fd = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open the workspace") : 0;
+}
+
+int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
+{
     if (w->mode == WORKSPACE_OVERLAY)
         return overlay(w, ret_fd, e);
-    if (w->mode == WORKSPACE_COPY)
-        return copied(w, ret_fd, e);
-    if ((rc = mnt_clone(AT_FDCWD, w->src, 0, w->userns, &fd, e)) < 0 ||
-        (rc = same_project(w, fd, e)) < 0)
-        return rc;
-    *ret_fd = TAKE_FD(fd);
-    return 0;
+    return w->mode == WORKSPACE_COPY ? copied(w, ret_fd, e) : bound(w, ret_fd, e);
 }
 
 int workspace_count(unsigned index, struct changes *ret, struct err **e)
