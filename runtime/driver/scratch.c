@@ -68,8 +68,8 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
         s.kind = SCRATCH_LOOP;
     else if (s.size > most)
         s.size = most;
-    /* an empty file takes no page, but it does take memory */
-    if (s.kind == SCRATCH_TMPFS && s.inodes > s.size / 1024)
+    /* an empty file takes no page, but it does take room */
+    if (s.inodes > s.size / 1024)
         s.inodes = s.size / 1024;
     if (s.kind == SCRATCH_LOOP && access(mkfs, X_OK) < 0)
         return err_new(e, ERR_UNSUPPORTED,
@@ -199,7 +199,7 @@ int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e
     return 0;
 }
 
-static uint64_t used_below(int dir)
+static uint64_t used_below(int dir, uint64_t *files)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -212,11 +212,12 @@ static uint64_t used_below(int dir)
             fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         sum += (uint64_t)st.st_blocks * 512;
+        ++*files;
         if (S_ISDIR(st.st_mode)) {
             AUTOCLOSE int sub =
                 openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             if (sub >= 0)
-                sum += used_below(sub);
+                sum += used_below(sub, files);
         }
     }
     if (d)
@@ -224,8 +225,9 @@ static uint64_t used_below(int dir)
     return sum;
 }
 
-uint64_t scratch_used(const char *dir)
+uint64_t scratch_used(const char *dir, uint64_t *ret_files)
 {
     AUTOCLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? 0 : used_below(fd);
+    *ret_files = 0;
+    return fd < 0 ? 0 : used_below(fd, ret_files);
 }

@@ -27,5 +27,5 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
 void scratch_free_p(struct scratch *s);
 /* In the launcher: mounts it, owned by the sandbox's root. */
 int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e);
-/* Bytes that a directory takes on disk. */
-uint64_t scratch_used(const char *dir);
+/* Bytes that a directory takes on disk, and how many files are in it. */
+uint64_t scratch_used(const char *dir, uint64_t *ret_files);

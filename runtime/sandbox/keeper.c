@@ -177,9 +177,10 @@ void keeper_on_timer(struct keeper *k)
 /* A plain directory has no limit of its own: look now and then, and end the sandbox beyond it. */
 void keeper_on_watch(struct keeper *k)
 {
-    uint64_t n;
+    uint64_t n, files;
     (void)!read(k->watch, &n, sizeof n);
-    if (scratch_used(k->scratch.dir) > k->scratch.size && !k->finished) {
+    if ((scratch_used(k->scratch.dir, &files) > k->scratch.size || files > k->scratch.inodes) &&
+        !k->finished) {
         k->finished = true;
         k->res->events |= EVENT_DISK;
         k->res->signal = SIGKILL;
