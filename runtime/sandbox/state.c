@@ -30,7 +30,7 @@ static int take_lock(const char *dir, int *ret)
 int state_create(const struct paths *paths, const struct plan *p, int *ret_lock, struct err **e)
 {
     AUTOFREE char *top = path_join(paths->data, "sandboxes"), *dir = dir_of(paths, p->id);
-    AUTOFREE char *files = path_join(dir, "files");
+    AUTOFREE char *files = path_join(dir, "files"), *new = str_printf("%s/.new-%s", top, p->id);
     struct state *all = NULL;
     size_t n = 0;
     bool taken = false;
@@ -51,10 +51,13 @@ int state_create(const struct paths *paths, const struct plan *p, int *ret_lock,
                            "--name '%s' is taken by another sandbox; see petri ls, or petri rm %s",
                            p->name, p->name);
     }
-    if (mkdir(dir, 0700) < 0)
+    /* locked before it has its name: a sweep never sees one that is not */
+    if (mkdir(new, 0700) < 0)
+        return err_sys(e, "make '%s'", new);
+    if (take_lock(new, ret_lock) < 0)
+        return err_sys(e, "lock '%s'", new);
+    if (rename(new, dir) < 0)
         return err_sys(e, "make '%s'", dir);
-    if (take_lock(dir, ret_lock) < 0)
-        return err_sys(e, "lock '%s'", dir);
     /* the sandbox's root must get through to files/, the directories above stay closed to others */
     if (mkdir(files, 0755) < 0)
         return err_sys(e, "make '%s'", files);
@@ -119,11 +122,12 @@ void state_sweep(const struct paths *paths)
     while (d && (de = readdir(d))) {
         AUTOFREE char *dir = dir_of(paths, de->d_name), *record = path_join(dir, "state.json");
         AUTOCLOSE int lock = -1;
-        if (de->d_name[0] == '.' || fs_exists(record) || take_lock(dir, &lock) < 0)
-            continue;
-        /* a directory that was just made is locked a moment later; leave young ones alone */
         struct stat st;
-        if (fstat(lock, &st) == 0 && st.st_nlink && time(NULL) - st.st_mtime >= 1)
+        bool new = str_starts(de->d_name, ".new-");
+        if ((de->d_name[0] == '.' && !new) || fs_exists(record) || take_lock(dir, &lock) < 0)
+            continue;
+        /* one without its name may be locked the next moment; it has had a minute for that */
+        if (!new || (stat(dir, &st) == 0 && time(NULL) - st.st_mtime > 60))
             (void)inside_remove(dir, NULL);
     }
     if (d)

@@ -12,6 +12,7 @@ def pytest_configure(config):
     helpers.become_subreaper()
     config.addinivalue_line("markers", "root: needs root")
     config.addinivalue_line("markers", "user: needs an ordinary user")
+    config.addinivalue_line("markers", "tmpfs: needs the disk limit of a tmpfs")
     config.addinivalue_line("markers", "ranges: needs more than one user id")
     config.addinivalue_line("markers", "cgroups: needs control groups")
     config.addinivalue_line("markers", "no_cgroups: needs a user who can have no control groups")
@@ -22,6 +23,8 @@ def pytest_collection_modifyitems(items):
     wrong = {"user" if helpers.ROOT else "root", "no_cgroups" if helpers.CAN_LIMIT else "cgroups"}
     if helpers.MODE == "single":
         wrong.add("ranges")
+    if helpers.WATCHED:
+        wrong.add("tmpfs")
     items[:] = [i for i in items if not any(i.get_closest_marker(w) for w in wrong)]
 
 

@@ -45,6 +45,8 @@ def _has_subuid():
 
 # The three ways ids are mapped: root's own range, subuid ranges, a single id.
 MODE = "root" if ROOT else "sub" if _has_subuid() else "single"
+# An ordinary user's tmpfs can hold an overlay's changes since Linux 6.6; before, petri watches a directory.
+WATCHED = not ROOT and tuple(int(x) for x in re.findall(r"\d+", os.uname().release)[:2]) < (6, 6)
 CGROUP_V2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
 
 

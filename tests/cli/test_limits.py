@@ -32,6 +32,7 @@ def test_memory(petri, probe):
     petri.run("-m", "64M", "--", "./hog", "20").ok()
 
 
+@pytest.mark.tmpfs
 @pytest.mark.cgroups
 def test_memory_of_files_counts_too(petri):
     """/tmp and /dev/shm are memory: they can't be used to get around the limit."""
@@ -104,6 +105,7 @@ def test_pids_are_counted_per_sandbox(petri, probe):
     assert number(r"FORKED (\d+)", r.out) == 150
 
 
+@pytest.mark.tmpfs
 def test_disk(petri):
     r = petri.sh("dd if=/dev/zero of=x bs=1M count=64 2>&1; stat -c %s x", "--disk", "16M").ok()
     assert "No space" in r.out or "quota" in r.out, r
@@ -111,6 +113,7 @@ def test_disk(petri):
     assert not os.path.exists(os.path.join(petri.project, "x"))
 
 
+@pytest.mark.tmpfs
 def test_disk_everywhere(petri):
     """Home, /tmp and the workspace are all bounded; /dev/shm is memory and has its own bound."""
     for where in ("~", "/tmp", "/workspace", "/var/tmp", "/run", "/dev/shm", "/dev"):
@@ -120,6 +123,7 @@ def test_disk_everywhere(petri):
         assert int(r.out.strip() or 0) <= most, (where, r)
 
 
+@pytest.mark.tmpfs
 def test_disk_then_room_again(petri):
     petri.sh("dd if=/dev/zero of=x bs=1M count=64 2>/dev/null; rm x; echo fits >y", "--disk", "16M").ok()
 
@@ -140,18 +144,21 @@ def test_disk_beyond_memory_is_watched(petri):
     assert j["stdout"] == "STARTED\n" and j["wall_ms"] < 9500
 
 
+@pytest.mark.tmpfs
 def test_disk_copy_up_counts(petri):
     petri.file("big", b"x" * (32 << 20))
     r = petri.sh("echo more >>big; echo $?", "--disk", "16M")
     assert r.out.strip() != "0", r
 
 
+@pytest.mark.tmpfs
 def test_inodes(petri, probe):
     """Empty files run out as well: each costs kernel memory, so a small disk has few of them."""
     r = petri.run("--disk", "16M", "--", probe("files"), "100000", "/workspace").ok()
     assert "No space" in r.out or "quota" in r.out, r
 
 
+@pytest.mark.tmpfs
 def test_default_inodes(petri):
     r = petri.sh("for d in . ~ /tmp /dev/shm; do stat -f -c %c $d; done").ok()
     assert all(0 < int(n) <= 1000000 for n in r.out.split()), r
