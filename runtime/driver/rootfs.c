@@ -311,7 +311,6 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         .src = src,
         .index = index,
         .mode = p->mode,
-        .read_only = p->read_only,
         .hide = index == 0 ? &p->hide : NULL,
         .dev = index == 0 ? p->project_dev : 0,
         .ino = index == 0 ? p->project_ino : 0,

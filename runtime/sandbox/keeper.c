@@ -147,7 +147,7 @@ void keeper_on_signal(struct keeper *k)
         int sig = (int)si.ssi_signo;
         if (sig == SIGWINCH) {
             streams_resize(&k->streams);
-        } else if (sig != SIGCHLD) {
+        } else {
             send_signal(k, sig);
             if (k->init == 0 && !k->failed) {
                 /* nobody is there yet who could pass it on */

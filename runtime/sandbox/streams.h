@@ -15,7 +15,7 @@ struct stream {
     struct run_output *out; /* for output streams */
     size_t len, off;
     uint64_t passed;
-    bool marked, eof;
+    bool marked;
     struct termfilter filter;
     char buf[STREAM_BUF + 128 + TERMFILTER_ROOM];
 };

@@ -12,7 +12,6 @@ struct workspace {
     const char *src; /* host directory */
     unsigned index;  /* of its scratch directories */
     enum workspace_mode mode;
-    bool read_only;
     const struct strv *hide; /* relative to src; may be NULL */
     dev_t dev;               /* what src must still be, where ino is not 0 */
     ino_t ino;
