@@ -11,19 +11,31 @@
 
 enum {
     PROTO_MAGIC = 0x70747269, /* "ptri" */
-    PROTO_VERSION = 1,
-    PROTO_OLDEST = 1,
+    PROTO_VERSION = 2,
+    PROTO_OLDEST = 2,
     PROTO_MAX = 4 << 20, /* an exec request: argv and environment */
     PROTO_MAX_FDS = 3,
 };
 
+/* `keeper` is whoever holds the other end of descriptor 3; a client came through the listening socket
+ * that PROTO_SERVE handed over. */
 enum proto_type {
-    PROTO_HELLO = 1, /* init -> keeper: struct proto_hello */
-    PROTO_EXEC,      /* keeper -> init: struct proto_exec, then strings; stdio as descriptors */
-    PROTO_STARTED,   /* init -> keeper: the command runs; the pty's master as descriptor with -t */
-    PROTO_FAILED,    /* init -> keeper: struct proto_failed */
-    PROTO_SIGNAL,    /* keeper -> init: uint32_t, to the command's process group */
-    PROTO_EXIT,      /* init -> keeper: struct proto_exit */
+    PROTO_HELLO = 1, /* init -> keeper; init -> client whose version is not understood: struct
+                        proto_hello, then petri's version as a string */
+    PROTO_EXEC, /* keeper or client -> init: struct proto_exec, then strings; stdio as descriptors */
+    PROTO_STARTED, /* init -> whoever asked: the command runs (with -t the pty's master as
+                        descriptor), or, after PROTO_SERVE, clients are served */
+    PROTO_FAILED,  /* init -> whoever asked: struct proto_failed */
+    PROTO_SIGNAL,  /* whoever asked -> init: uint32_t, to the command's process group */
+    PROTO_EXIT,    /* init -> whoever asked: struct proto_exit */
+    PROTO_SERVE,   /* keeper -> init: struct proto_serve, then cwd and env; the listening socket */
+    PROTO_QUIESCE, /* keeper -> init: accept nobody; answered by PROTO_IDLE */
+    PROTO_IDLE,    /* init -> keeper: uint32_t, how many other processes there are; not 0: init
+                        accepts again */
+    PROTO_RESUME,  /* keeper -> init: accept again */
+    PROTO_FS,      /* client -> init: struct proto_fs, then one or two paths */
+    PROTO_FS_OK,   /* init -> client: struct proto_stat; a regular file as descriptor where asked */
+    PROTO_FS_ENTRY, /* init -> client, before PROTO_FS_OK: struct proto_stat, then a name */
 };
 
 struct proto_header {
@@ -44,13 +56,52 @@ enum {
     EXPECT_PID1 = 8,
 };
 
-/* Followed by cwd, argv[], env[]: each string with its NUL. */
+/* Followed by cwd, argv[], env[]: each string with its NUL. A client's cwd may be relative (to that of
+ * PROTO_SERVE), and its env is what is set on top of that of PROTO_SERVE. */
 struct proto_exec {
     uint32_t expect;
     uint32_t tty;
     uint16_t rows, cols;
     uint32_t n_argv, n_env;
+    uint32_t uid, gid; /* PROTO_SAME_ID: the sandbox's own user */
     uint64_t timeout_ms;
+};
+enum { PROTO_SAME_ID = 0xffffffff };
+
+/* Followed by cwd and env[]: what every exec starts from. */
+struct proto_serve {
+    uint32_t expect;
+    uint32_t n_env;
+};
+
+/* Paths may be relative to the cwd of PROTO_SERVE. Links are followed as for any program inside, so they
+ * can't lead out of the sandbox. */
+enum proto_fs_op {
+    FS_READ = 1, /* the file, open for reading, as descriptor */
+    FS_WRITE,    /* a new file beside the target, open for writing, as descriptor; nothing is there
+                    until FS_COMMIT on the same connection puts it into place */
+    FS_COMMIT,
+    FS_STAT,  /* FS_NOFOLLOW: of a link itself */
+    FS_LS,    /* PROTO_FS_ENTRY for each, then PROTO_FS_OK */
+    FS_MKDIR, /* FS_PARENTS: with those above, existing is fine */
+    FS_RM,    /* FS_RECURSIVE: a directory with all below */
+    FS_MV,    /* two paths */
+};
+enum { FS_NOFOLLOW = 1, FS_PARENTS = 2, FS_RECURSIVE = 4, FS_EXCLUSIVE = 8 };
+
+struct proto_fs {
+    uint32_t op, flags;
+    uint32_t mode; /* FS_WRITE, FS_MKDIR: permissions of what is new; 0: the usual ones, and an
+                      existing file keeps its own */
+    uint32_t n_paths;
+};
+
+struct proto_stat {
+    uint32_t mode, nlink, uid, gid;
+    uint64_t size, ino;
+    int64_t mtime_sec;
+    uint32_t mtime_nsec;
+    uint32_t has_target; /* FS_LS and FS_STAT of a link: its text follows (after the name) */
 };
 
 /* An exec request as petri-init has it: strings point into the frame. */
@@ -61,7 +112,16 @@ struct proto_request {
     int stdio[3];
 };
 
-enum proto_stage { STAGE_REQUEST, STAGE_EXPECT, STAGE_CHDIR, STAGE_EXEC, STAGE_PTY };
+enum proto_stage {
+    STAGE_REQUEST,
+    STAGE_EXPECT,
+    STAGE_CHDIR,
+    STAGE_EXEC,
+    STAGE_PTY,
+    STAGE_USER, /* -u is not possible here */
+    STAGE_FORK, /* no more processes */
+    STAGE_FS
+};
 
 struct proto_failed {
     uint32_t stage; /* enum proto_stage */

@@ -37,6 +37,8 @@ static int send_request(struct keeper *k, const int stdio[3])
         .tty = p->tty,
         .n_argv = (uint32_t)p->argv.n,
         .n_env = (uint32_t)p->env.n,
+        .uid = PROTO_SAME_ID,
+        .gid = PROTO_SAME_ID,
         .timeout_ms = weak & WEAK_TIMEOUT ? 0 : p->timeout_ms,
     };
     streams_window(&k->streams, &x.rows, &x.cols);
