@@ -1,11 +1,11 @@
 /* cmd/image.c - `petri image`: checks the words and becomes petri-image, which has the libraries.
- * Uses: runtime/sandbox/paths.h for the store's place and the helper's.
+ * Uses: base/paths.h for the store's place and the helper's.
  */
 #include <getopt.h>
 #include <string.h>
 
 #include "cmd/cmd.h"
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 
 /* Options may stand before and after operands: `image inspect NAME --json` reads naturally. */
 struct words {

@@ -2,7 +2,7 @@
 #pragma once
 #include "oci/plan.h"
 #include "oci/store_read.h"
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 
 struct options {
     struct strv argv, env, env_files, volumes, labels, hide;

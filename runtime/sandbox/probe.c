@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 
 const char *probe_status_name(enum probe_status s)
 {

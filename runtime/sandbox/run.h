@@ -7,7 +7,7 @@
 #pragma once
 #include "oci/plan.h"
 #include "runtime/driver/cgroup.h"
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 #include "runtime/workspace/workspace.h"
 
 enum run_event {

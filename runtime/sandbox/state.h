@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "oci/plan.h"
 #include "runtime/driver/ids.h"
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 
 enum { STATE_SCHEMA = 1 };
 

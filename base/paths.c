@@ -1,4 +1,4 @@
-#include "runtime/sandbox/paths.h"
+#include "base/paths.h"
 
 #include <fcntl.h>
 #include <string.h>

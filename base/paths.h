@@ -1,4 +1,4 @@
-/* runtime/sandbox/paths.h - where petri keeps its things, for root and for others.
+/* base/paths.h - where petri keeps its things, for root and for others.
  * Root: /var/lib/petri and /run/petri. Others: $XDG_DATA_HOME/petri (else ~/.local/share/petri) and
  * $XDG_RUNTIME_DIR/petri, else /tmp/petri-UID. PETRI_HOME overrides both (its run/ below it).
  */
