@@ -168,7 +168,7 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
     jw_end_obj(w);
 }
 
-static void set_output(struct run_output *o, int fd, bool json, bool raw, const struct plan *p,
+static void set_output(struct stream_output *o, int fd, bool json, bool raw, const struct plan *p,
                        bool asked)
 {
     struct stat st;

@@ -2,10 +2,10 @@
  * Shared by run.c (start, loop, end) and keeper.c (events); nobody else includes it.
  */
 #pragma once
+#include "runtime/client/streams.h"
 #include "runtime/driver/launch.h"
 #include "runtime/driver/scratch.h"
 #include "runtime/sandbox/run.h"
-#include "runtime/sandbox/streams.h"
 
 struct keeper {
     struct run_req *req;

@@ -191,7 +191,8 @@ static int start(struct keeper *k, const char *init, struct err **e)
     if (k->launcher_pidfd < 0)
         return err_sys(e, "pidfd of the launcher");
     /* after the fork: the launcher never has the command's pipes */
-    if ((rc = streams_open(&k->streams, k->req, stdio, e)) < 0)
+    if ((rc = streams_open(&k->streams, k->req->in, &k->req->out, &k->req->err, p->tty, stdio, e)) <
+        0)
         return rc;
     if (send_request(k, stdio) < 0)
         rc = err_sys(e, "hand over the command");

@@ -5,9 +5,10 @@
  *        stays for the next sandbox_sweep().
  */
 #pragma once
-#include "oci/plan.h"
-#include "runtime/driver/cgroup.h"
 #include "base/paths.h"
+#include "oci/plan.h"
+#include "runtime/client/streams.h"
+#include "runtime/driver/cgroup.h"
 #include "runtime/workspace/workspace.h"
 
 enum run_event {
@@ -18,20 +19,11 @@ enum run_event {
     EVENT_TRUNCATED = 16
 };
 
-/* Where a stream of the command goes. */
-struct run_output {
-    int fd;        /* host descriptor, or -1: into `kept` */
-    bool terminal; /* filtered */
-    uint64_t cap;  /* bytes; UINT64_MAX: none */
-    uint64_t seen; /* result: all that came */
-    struct str kept;
-};
-
 struct run_req {
     const struct plan *plan;
     const struct paths *paths;
     int in; /* host descriptor, -1: nothing */
-    struct run_output out, err;
+    struct stream_output out, err;
     bool count_changes;
     void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */
     const char

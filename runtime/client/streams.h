@@ -1,18 +1,27 @@
-/* runtime/sandbox/streams.h - what flows between the caller's stdio and the command's, through pipes or
+/* runtime/client/streams.h - what flows between the caller's stdio and the command's, through pipes or
  * the sandbox's pty; never blocks, never grows beyond its buffers and what is kept. */
 #pragma once
 #include <poll.h>
 #include <termios.h>
 
+#include "base/str.h"
 #include "base/termfilter.h"
-#include "runtime/sandbox/run.h"
 
 enum { STREAMS_MAX_POLL = 6, STREAM_BUF = 65536 };
+
+/* Where a stream of the command goes. */
+struct stream_output {
+    int fd;        /* host descriptor, or -1: into `kept` */
+    bool terminal; /* filtered */
+    uint64_t cap;  /* bytes; UINT64_MAX: none */
+    uint64_t seen; /* result: all that came */
+    struct str kept;
+};
 
 struct stream {
     int from, to; /* -1: closed */
     bool is_input;
-    struct run_output *out; /* for output streams */
+    struct stream_output *out; /* for output streams */
     size_t len, off;
     uint64_t passed;
     bool marked;
@@ -28,11 +37,16 @@ struct streams {
     bool raw;
     pid_t guard; /* puts the terminal back if we are killed */
     int guard_pipe;
-    struct run_req *req;
+    int in; /* host descriptor, -1: nothing */
+    struct stream_output *out;
 };
 
-/* Makes the pipes; stdio gets the command's ends (not with a pty). */
-int streams_open(struct streams *st, struct run_req *r, int stdio[3], struct err **e);
+/* Makes the pipes; stdio gets the command's ends. With `tty` there are none: the pty follows. */
+int streams_open(struct streams *st, int in, struct stream_output *out, struct stream_output *err,
+                 bool tty, int stdio[3], struct err **e);
+/* The same for pipes that are there; takes our ends. */
+void streams_attach(struct streams *st, int in, struct stream_output *out,
+                    struct stream_output *err, const int ours[3]);
 /* Takes the pty's master, after a look at what it is; the host's terminal goes raw. */
 int streams_terminal(struct streams *st, int master);
 void streams_window(const struct streams *st, uint16_t *rows, uint16_t *cols);

@@ -1,4 +1,4 @@
-#include "runtime/sandbox/streams.h"
+#include "runtime/client/streams.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 #include "base/fs.h"
 
-static struct stream *stream_new(int from, int to, struct run_output *out)
+static struct stream *stream_new(int from, int to, struct stream_output *out)
 {
     struct stream *s = malloc(sizeof *s); /* the buffer is not worth clearing */
     if (!s)
@@ -34,23 +34,30 @@ static int make_pipe(int host_end_is_read, int *ret_ours, int *ret_theirs)
     return fcntl(*ret_ours, F_SETFL, O_NONBLOCK);
 }
 
-int streams_open(struct streams *st, struct run_req *r, int stdio[3], struct err **e)
+void streams_attach(struct streams *st, int in, struct stream_output *out,
+                    struct stream_output *err, const int ours[3])
+{
+    *st = (struct streams){ .tty = -1, .master = -1, .in = in, .out = out };
+    st->s[0] = stream_new(in, ours[0], NULL);
+    if (in < 0)
+        close_p(&st->s[0]->to);
+    st->s[1] = stream_new(ours[1], out->fd, out);
+    st->s[2] = stream_new(ours[2], err->fd, err);
+}
+
+int streams_open(struct streams *st, int in, struct stream_output *out, struct stream_output *err,
+                 bool tty, int stdio[3], struct err **e)
 {
     int ours[3] = { -1, -1, -1 };
 
-    *st = (struct streams){ .tty = -1, .master = -1, .req = r };
-    if (r->plan->tty) {
-        st->tty = r->in;
+    if (tty) {
+        *st = (struct streams){ .tty = in, .master = -1, .in = in, .out = out };
         return 0;
     }
     for (int i = 0; i < 3; i++)
         if (make_pipe(i > 0, &ours[i], &stdio[i]) < 0)
             return err_sys(e, "pipes for the command");
-    st->s[0] = stream_new(r->in, ours[0], NULL);
-    if (r->in < 0)
-        close_p(&st->s[0]->to);
-    st->s[1] = stream_new(ours[1], r->out.fd, &r->out);
-    st->s[2] = stream_new(ours[2], r->err.fd, &r->err);
+    streams_attach(st, in, out, err, ours);
     return 0;
 }
 
@@ -90,10 +97,10 @@ int streams_terminal(struct streams *st, int master)
         return -1;
     }
     st->master = master;
-    st->s[0] = stream_new(st->req->in, fcntl(master, F_DUPFD_CLOEXEC, 3), NULL);
+    st->s[0] = stream_new(st->in, fcntl(master, F_DUPFD_CLOEXEC, 3), NULL);
     /* the master itself stays open to the end: a program may close its terminal before it exits, and
      * would be hung up on if we answered by closing ours */
-    st->s[1] = stream_new(fcntl(master, F_DUPFD_CLOEXEC, 3), st->req->out.fd, &st->req->out);
+    st->s[1] = stream_new(fcntl(master, F_DUPFD_CLOEXEC, 3), st->out->fd, st->out);
     if (tcgetattr(st->tty, &st->saved) == 0) {
         raw = st->saved;
         cfmakeraw(&raw);
@@ -150,7 +157,7 @@ static void close_stream(struct stream *s)
 /* Applies the cap: what is beyond it is counted, marked once, and dropped. */
 static size_t cap(struct stream *s, size_t n)
 {
-    struct run_output *o = s->out;
+    struct stream_output *o = s->out;
     uint64_t room = o->cap > s->passed ? o->cap - s->passed : 0;
     char size[24];
 
