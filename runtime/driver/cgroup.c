@@ -95,6 +95,7 @@ int cgroup_create(const char *id, const struct cgroup_limits *l, struct cgroup *
     c->limits = *l;
     for (int i = 0; i < CTL_N; i++)
         c->fds[i] = -EBADF;
+    c->guard_fd = -EBADF;
     if (!id_valid(id))
         return err_new(e, ERR_INVALID, "'%s' can't be the name of a control group", id);
     c->name = cgroup_leaf_name(id);
@@ -164,12 +165,20 @@ void cgroup_stats(const struct cgroup *c, struct cgroup_stats *ret)
         cgroup_v1_stats(c, ret);
     else if (c->kind == CG_CGROUP_V2)
         cgroup_v2_stats(c, ret);
+    else
+        cgroup_proc_stats(c, ret);
+}
+
+void cgroup_set_root(struct cgroup *c, pid_t pid)
+{
+    c->root = pid;
 }
 
 struct cgroup *cgroup_free(struct cgroup *c)
 {
     if (!c)
         return NULL;
+    cgroup_thaw(c);
     scope_free(c->scope);
     for (int i = CTL_N - 1; i >= 0; i--) {
         /* through the leaf: the caller may have another view of /sys by now */

@@ -17,6 +17,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -32,6 +33,7 @@ enum cgroup_enforce { CG_NONE, CG_CGROUP_V1, CG_CGROUP_V2, CG_RLIMIT };
 
 struct cgroup_stats {
     uint64_t cpu_usec, memory_peak, oom_kills, pids_max_hits;
+    uint64_t memory_now, pids_now; /* at this moment */
 };
 
 struct cgroup;
@@ -52,10 +54,22 @@ int cgroup_enter(const struct cgroup *c, struct err **e);
 /* `what` is "memory", "cpus" or "pids". CG_RLIMIT: the caller sets RLIMIT_NPROC inside the sandbox's
  * user namespace, where the kernel counts it per namespace. */
 enum cgroup_enforce cgroup_enforced(const struct cgroup *c, const char *what);
+/* The topmost process of the sandbox: the launcher, or petri-init. Where there is no leaf, freezing,
+ * killing and the values of this moment go by the process tree below it; without it they can't. */
+void cgroup_set_root(struct cgroup *c, pid_t pid);
+/* PID 1 of the sandbox as it is seen from here, or 0: not started yet, or gone. */
+pid_t cgroup_find_init(const struct cgroup *c);
 /* To be read before cgroup_free; what the kernel does not count stays 0. */
 void cgroup_stats(const struct cgroup *c, struct cgroup_stats *ret);
 /* SIGKILL for every process in the leaf; 0, or -errno when some are still there after 2 s (v1). */
 int cgroup_kill(struct cgroup *c);
+/* The same for all but `keep` (0: the sandbox's PID 1) and the processes above it. Thaws. */
+int cgroup_kill_others(struct cgroup *c, pid_t keep);
+/* Halts every process of the sandbox: when it returns 0, none writes to a file until the thaw. By the
+ * kernel's freezer, else by SIGSTOP (a process that was stopped before stays so after the thaw). Not
+ * done after 2 s: thawed again, ERR_BUSY. If the caller dies meanwhile the sandbox is killed. */
+int cgroup_freeze(struct cgroup *c, struct err **e);
+void cgroup_thaw(struct cgroup *c); /* nothing happens where nothing is frozen */
 /* Removes the leaf; waits up to 2 s for processes that are still dying. Takes NULL, returns NULL. */
 struct cgroup *cgroup_free(struct cgroup *c);
 static inline void cgroup_free_p(struct cgroup **c)

@@ -14,7 +14,7 @@
 /* ---- names: who made a leaf, and does it live? ------------------------------------------- */
 
 /* 0 for a process that is gone, or dead and only waiting for its parent to look. */
-static uint64_t start_time(pid_t pid)
+uint64_t cgroup_start_time(pid_t pid)
 {
     char path[32], buf[1024], *p;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -35,7 +35,7 @@ static uint64_t pid_namespace(void)
 char *cgroup_leaf_name(const char *id)
 {
     return str_printf(CGROUP_PREFIX "%s.%d.%llu.%llu", id, (int)getpid(),
-                      (unsigned long long)start_time(getpid()),
+                      (unsigned long long)cgroup_start_time(getpid()),
                       (unsigned long long)pid_namespace());
 }
 
@@ -49,15 +49,10 @@ static bool leaf_abandoned(const char *name)
     if (!str_starts(name, CGROUP_PREFIX) || !dot ||
         sscanf(dot, ".%d.%llu.%llu%n", &pid, &start, &ns, &end) != 3 || dot[end] || pid <= 0)
         return false;
-    return ns == pid_namespace() && start_time(pid) != start;
+    return ns == pid_namespace() && cgroup_start_time(pid) != start;
 }
 
 /* ---- kill and remove ------------------------------------------------------------------------- */
-
-static void pause_ms(unsigned ms)
-{
-    nanosleep(&(struct timespec){ .tv_nsec = (long)ms * 1000000 }, NULL);
-}
 
 static bool pid_listed(const char *list, int pid)
 {
@@ -98,7 +93,7 @@ static int kill_round(int dir)
     return seen;
 }
 
-static int kill_all(int dir)
+int cgroup_kill_leaf(int dir)
 {
     if (cgroup_put(dir, "cgroup.kill", "1") == 0) /* v2, all at once */
         return 0;
@@ -106,19 +101,11 @@ static int kill_all(int dir)
         int n = kill_round(dir);
         if (n <= 0)
             return n;
-        pause_ms(2);
+        if (i == 0) /* only now, so that nothing runs once more */
+            cgroup_thaw_leaf(dir);
+        cgroup_pause_us(2000);
     }
     return -EBUSY;
-}
-
-int cgroup_kill(struct cgroup *c)
-{
-    int rc = 0;
-    for (int i = 0; i < CTL_N; i++) {
-        int r = c->fds[i] < 0 ? 0 : kill_all(c->fds[i]);
-        rc = rc < 0 ? rc : r;
-    }
-    return rc;
 }
 
 /* A dying process holds its group for a moment after its parent saw the end. */
@@ -129,7 +116,7 @@ int cgroup_remove_leaf(int parent, const char *name)
             return 0;
         if (errno != EBUSY)
             break;
-        pause_ms(i < 8 ? 1 : 8);
+        cgroup_pause_us(i < 8 ? 1000 : 8000);
     }
     return -errno;
 }
@@ -145,7 +132,7 @@ static int reap_leaf(int parent, const char *name)
         return 0;
     if (fstat(fd, &st) < 0 || st.st_uid != geteuid())
         return 0;
-    if (kill_all(fd) < 0)
+    if (cgroup_kill_leaf(fd) < 0)
         return 0;
     return cgroup_remove_leaf(parent, name) == 0;
 }

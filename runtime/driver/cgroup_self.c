@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 
-const char *const cgroup_ctl_names[CTL_N] = { "memory", "cpu", "pids", "cpuacct" };
+const char *const cgroup_ctl_names[CTL_N] = { "freezer", "memory", "cpu", "pids", "cpuacct" };
 
 static bool is_fs(const char *path, long magic)
 {

@@ -64,7 +64,9 @@ static int write_limit(struct cgroup *c, int ctl)
 
 void cgroup_v1_create(struct cgroup *c, const struct cgroup_self *self)
 {
-    static const enum cgroup_limit limit_of[] = { LIMIT_MEMORY, LIMIT_CPU, LIMIT_PIDS };
+    static const enum cgroup_limit limit_of[CTL_N] = {
+        [CTL_MEMORY] = LIMIT_MEMORY, [CTL_CPU] = LIMIT_CPU, [CTL_PIDS] = LIMIT_PIDS
+    };
     char path[4096];
 
     for (int i = 0; i < CTL_N; i++) {
@@ -81,7 +83,7 @@ void cgroup_v1_create(struct cgroup *c, const struct cgroup_self *self)
         if (c->fds[i] < 0)
             continue;
         c->kind = CG_CGROUP_V1;
-        if (i != CTL_CPUACCT && write_limit(c, i) == 0)
+        if (i != CTL_FREEZER && i != CTL_CPUACCT && write_limit(c, i) == 0)
             c->enforced[limit_of[i]] = CG_CGROUP_V1;
     }
     c->why = geteuid() ? "with cgroup v1 only root can set limits; run petri as root, boot with "
@@ -94,7 +96,9 @@ void cgroup_v1_stats(const struct cgroup *c, struct cgroup_stats *ret)
 {
     ret->cpu_usec = cgroup_get_number(c->fds[CTL_CPUACCT], "cpuacct.usage", NULL) / 1000;
     ret->memory_peak = cgroup_get_number(c->fds[CTL_MEMORY], "memory.max_usage_in_bytes", NULL);
+    ret->memory_now = cgroup_get_number(c->fds[CTL_MEMORY], "memory.usage_in_bytes", NULL);
     ret->oom_kills = cgroup_get_number(c->fds[CTL_MEMORY], "memory.oom_control", "oom_kill");
+    ret->pids_now = cgroup_get_number(c->fds[CTL_PIDS], "pids.current", NULL);
     ret->pids_max_hits = cgroup_get_number(c->fds[CTL_PIDS], "pids.events", "max");
 }
 

@@ -184,6 +184,8 @@ void cgroup_v2_stats(const struct cgroup *c, struct cgroup_stats *ret)
 {
     ret->cpu_usec = cgroup_get_number(c->fds[0], "cpu.stat", "usage_usec");
     ret->memory_peak = cgroup_get_number(c->fds[0], "memory.peak", NULL);
+    ret->memory_now = cgroup_get_number(c->fds[0], "memory.current", NULL);
+    ret->pids_now = cgroup_get_number(c->fds[0], "pids.current", NULL);
     ret->oom_kills = cgroup_get_number(c->fds[0], "memory.events", "oom_kill");
     ret->pids_max_hits = cgroup_get_number(c->fds[0], "pids.events", "max");
 }
