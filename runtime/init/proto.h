@@ -38,6 +38,7 @@ enum proto_type {
     PROTO_FS_ENTRY, /* init -> client, before PROTO_FS_OK: struct proto_stat, then a name */
 };
 
+/* The header and struct proto_hello are the same in every version. */
 struct proto_header {
     uint32_t magic;
     uint16_t version, type;
@@ -45,7 +46,7 @@ struct proto_header {
 };
 
 struct proto_hello {
-    uint16_t version, oldest;
+    uint16_t version, oldest; /* petri's version as a string follows */
 };
 
 /* What petri-init must find true of itself before it starts anything. */
@@ -135,12 +136,37 @@ struct proto_exit {
     uint64_t maxrss_bytes;
 };
 
-/* Fills all but stdio; -1 where the frame does not hold what it says (argv may be set then too). */
-int proto_parse_exec(char *frame, size_t len, struct proto_request *r);
+/* PROTO_SERVE and PROTO_FS the same way. */
+struct proto_serving {
+    struct proto_serve head;
+    char *cwd;
+    char **env; /* an allocation of its own */
+};
+struct proto_fs_request {
+    struct proto_fs head;
+    char *path[2]; /* NULL where there is none */
+};
 
-/* Both return 0, or -1 with errno (EPROTO: not our language, EOF shows as ECONNRESET). */
+/* Each fills all but descriptors; -1 where the frame (which a NUL follows, as from proto_recv) does not
+ * hold what it says. argv or env may be set then too. */
+int proto_parse_exec(char *frame, size_t len, struct proto_request *r);
+int proto_parse_serve(char *frame, size_t len, struct proto_serving *s);
+int proto_parse_fs(char *frame, size_t len, struct proto_fs_request *r);
+
+/* Whether the other end speaks this version: 0, or -1 with EPROTONOSUPPORT (both are set then: say who
+ * started the sandbox, and that a restart helps) or EPROTO. For a PROTO_HELLO that proto_recv returned;
+ * *ret_petri points into `payload`. */
+int proto_check_hello(const char *payload, size_t len, struct proto_hello *ret_hello,
+                      const char **ret_petri);
+
+/* All return 0, or -1 with errno (EPROTO: not our language, EPROTONOSUPPORT: another version of it, EOF
+ * shows as ECONNRESET). Header and payload leave in one piece, so that a small frame arrives whole. */
 int proto_send(int sock, enum proto_type type, const void *p, size_t n, const int *fds, int n_fds);
+/* Never waits: EAGAIN where the other end does not read. The connection is of no more use then. */
+int proto_send_now(int sock, enum proto_type type, const void *p, size_t n, const int *fds,
+                   int n_fds);
 /* Reads one frame. *ret_p is malloc'd (a NUL follows the payload); at most `max_fds` descriptors are
- * taken, the rest is refused; ret_pid (may be NULL) is the sender's pid where SO_PASSCRED is on. */
+ * taken, the rest is refused; ret_pid (may be NULL) is the sender's pid where SO_PASSCRED is on.
+ * A PROTO_HELLO is returned whatever its version: it is how versions are compared. */
 int proto_recv(int sock, struct proto_header *ret_h, char **ret_p, int *ret_fds, int max_fds,
                int *ret_n_fds, pid_t *ret_pid);
