@@ -50,49 +50,17 @@ struct run_flags {
 
 static void take_opt(struct run_flags *f, const char *name, const char *value)
 {
-    struct options *o = &f->o;
     const struct {
         const char *name;
-        struct strv *list;
-        const char **word;
         bool *flag;
     } table[] = {
-        { "env", &o->env, NULL, NULL },
-        { "env-file", &o->env_files, NULL, NULL },
-        { "workdir", NULL, &o->workdir, NULL },
-        { "user", NULL, &o->user, NULL },
-        { "tty", NULL, NULL, &f->tty },
-        { "no-tty", NULL, NULL, &f->no_tty },
-        { "volume", &o->volumes, NULL, NULL },
-        { "memory", NULL, &o->memory, NULL },
-        { "cpus", NULL, &o->cpus, NULL },
-        { "pids-limit", NULL, &o->pids, NULL },
-        { "disk", NULL, &o->disk, NULL },
-        { "timeout", NULL, &o->timeout, NULL },
-        { "max-output", NULL, &o->max_output, NULL },
-        { "image", NULL, &o->image, NULL },
-        { "network", NULL, &o->network, NULL },
-        { "workspace", NULL, &o->workspace, NULL },
-        { "workspace-mode", NULL, &o->mode, NULL },
-        { "read-only", NULL, NULL, &o->read_only },
-        { "keep", NULL, NULL, &o->keep },
-        { "hide", &o->hide, NULL, NULL },
-        { "name", NULL, &o->name, NULL },
-        { "label", &o->labels, NULL, NULL },
-        { "raw-terminal", NULL, NULL, &f->raw },
-        { "quiet", NULL, NULL, &f->quiet },
-        { "json", NULL, NULL, &f->json },
+        { "tty", &f->tty },     { "no-tty", &f->no_tty }, { "raw-terminal", &f->raw },
+        { "quiet", &f->quiet }, { "json", &f->json },
     };
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (strcmp(table[i].name, name) != 0)
-            continue;
-        if (table[i].list)
-            strv_add(table[i].list, value);
-        if (table[i].word)
-            *table[i].word = value;
-        if (table[i].flag)
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (strcmp(table[i].name, name) == 0)
             *table[i].flag = true;
-    }
+    (void)options_set(&f->o, name, value);
 }
 
 /* Bytes as text; where they are not UTF-8, exact as base64 too. */

@@ -56,6 +56,8 @@ struct plan *plan_free(struct plan *p)
     strv_free_p(&p->hide);
     strv_free_p(&p->extra_lowers);
     strv_free_p(&p->missing);
+    strv_free_p(&p->chain);
+    free(p->top);
     free(p);
     return NULL;
 }

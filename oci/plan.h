@@ -81,6 +81,11 @@ struct plan {
     uint64_t max_output; /* bytes per stream */
 
     bool tty, keep;
+
+    /* A sandbox that stays: directories of what it wrote, frozen ones (bottom first) and the one that
+     * takes its writes. NULL: everything goes to the scratch. */
+    struct strv chain;
+    char *top;
 };
 
 struct plan *plan_new(void);

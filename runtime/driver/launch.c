@@ -139,14 +139,14 @@ static int report_end(struct self *s, struct err **e)
 
     if (chdir(l->scratch->at) < 0 || statvfs(".", &vfs) < 0)
         return err_sys(e, "look at the scratch directory");
-    r.disk_full = l->scratch->kind != SCRATCH_DIR &&
+    r.disk_full = !l->scratch->watched &&
                   (vfs.f_bfree * 200 < vfs.f_blocks || vfs.f_ffree * 200 < vfs.f_files);
     if (l->count_changes && l->plan->project && l->plan->mode == WORKSPACE_OVERLAY &&
-        (rc = workspace_count(0, &r.changes, e)) < 0)
+        (rc = workspace_count(l->plan, &r.changes, e)) < 0)
         return rc;
     say(s->report, &r, NULL);
     /* files of mapped ids can only be removed from inside the mapping */
-    if (l->scratch->kind == SCRATCH_DIR && !l->plan->keep &&
+    if (l->scratch->kind == SCRATCH_DIR &&
         (chdir("/") < 0 || umount2(l->scratch->at, MNT_DETACH) < 0 ||
          fs_remove_tree(AT_FDCWD, l->scratch->dir, NULL) < 0))
         return err_new(e, ERR_FAILED, "files of the sandbox are left in '%s'", l->scratch->dir);

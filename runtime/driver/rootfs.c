@@ -1,4 +1,4 @@
-#include "runtime/driver/rootfs.h"
+#include "runtime/driver/rootfs_priv.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,8 +8,7 @@
 
 #include "base/fs.h"
 #include "base/mnt.h"
-
-enum { NOBODY = 65534 }; /* whose id is not in the map */
+#include "runtime/workspace/stack.h"
 
 int rootfs_scratch(const struct rootfs *r, struct err **e)
 {
@@ -23,7 +22,7 @@ int rootfs_scratch(const struct rootfs *r, struct err **e)
         return err_sys(e, "enter '%s'", r->scratch->at);
     if (mkdir("s", 0700) < 0)
         return err_sys(e, "make the runtime's directory");
-    return 0;
+    return r->plan->top ? stack_open(r->plan, e) : 0;
 }
 
 static void as_sandbox_root(const struct rootfs *r)
@@ -68,7 +67,7 @@ static int place_for(const struct rootfs *r, int root, int fd, const char *dst, 
     return rc;
 }
 
-static int attach_clone(const struct rootfs *r, int root, int fd, const char *dst, struct err **e)
+int rootfs_attach(const struct rootfs *r, int root, int fd, const char *dst, struct err **e)
 {
     AUTOCLOSE int place = -1;
     int rc = place_for(r, root, fd, dst, &place, e);
@@ -94,134 +93,37 @@ static int add_bind(const struct rootfs *r, int root, const struct plan_mount *m
             *e = TAKE_PTR(why);
         return rc;
     }
-    return attach_clone(r, root, fd, m->dst, e);
+    return rootfs_attach(r, root, fd, m->dst, e);
 }
 
-/* An overlay over finished lowers (scratch names, top first), its changes in the scratch. Its top has
- * owner and mode of `like`, one of the lowers. */
-static int scratch_overlay(const struct rootfs *r, const char *lowers, const char *like,
-                           const char *tag, const char *at, struct err **e)
-{
-    bool root = r->ids->mode == IDS_ROOT;
-    char up[40], work[40];
-    AUTOFREE char *opts = NULL;
-    struct stat st;
-
-    snprintf(up, sizeof up, "u%s", tag);
-    snprintf(work, sizeof work, "k%s", tag);
-    opts = str_printf("lowerdir=%s,upperdir=%s,workdir=%s,volatile%s", lowers, up, work,
-                      root ? ",redirect_dir=on,index=off,metacopy=off" : ",userxattr");
-    if (mkdir(up, 0755) < 0 || mkdir(work, 0700) < 0 || stat(like, &st) < 0)
-        return err_sys(e, "prepare an overlay");
-    /* the host's root has no id inside */
-    if (st.st_uid == (root ? 0 : NOBODY))
-        st.st_uid = r->ids->root_uid;
-    if (st.st_gid == (root ? 0 : NOBODY))
-        st.st_gid = r->ids->root_gid;
-    if (chown(up, st.st_uid, st.st_gid) < 0 || chmod(up, st.st_mode & 07777) < 0)
-        return err_sys(e, "prepare an overlay");
-    if (mount("overlay", at, "overlay", MS_NOSUID | MS_NODEV, opts) < 0)
-        return err_sys(e, "mount an overlay (see petri doctor)");
-    return 0;
-}
-
-/* Puts an attached copy of `src` at the scratch name `name`, for use as a lower. */
-static int scratch_lower(const struct rootfs *r, const char *src, const char *name, struct err **e)
-{
-    AUTOCLOSE int fd = -1, at = -1;
-    CLEANUP(err_free_p) struct err *why = NULL;
-    unsigned flags = MNT_RO | (r->ids->mode == IDS_ROOT ? MNT_TOP : 0);
-    int rc = mnt_clone(AT_FDCWD, src, flags, r->userns, &fd, &why);
-
-    /* takes no id map (a container's own overlay): nobody's files, readable */
-    if (rc < 0 && r->userns >= 0 && why->sys == EINVAL)
-        rc = mnt_clone(AT_FDCWD, src, flags, -1, &fd, NULL);
-    if (rc < 0) {
-        if (e)
-            *e = TAKE_PTR(why);
-        return rc;
-    }
-    if (mkdir(name, 0755) < 0 || (at = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
-        return err_sys(e, "prepare '%s'", src);
-    return mnt_attach(fd, at, src, e);
-}
-
-/* An ordinary user can't leave out what is mounted below a tree, and the kernel makes no overlay with it. */
-static int explain_overlay(const struct rootfs *r, const struct plan_mount *m, struct err **e)
-{
-    AUTOFREE char *table = NULL, *below = str_printf(" %s/", m->src);
-
-    if (r->ids->mode == IDS_ROOT ||
-        fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &table, NULL, NULL) < 0 ||
-        !strstr(table, below))
-        return err_wrap(e, "'%s'", m->dst);
-    if (e)
-        *e = err_free(*e);
-    return err_new(e, ERR_UNSUPPORTED,
-                   "'%s': another file system is mounted below it, so an ordinary user can't "
-                   "have a writable copy; use another --image or user, or run petri as root",
-                   m->dst);
-}
-
-static int add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, size_t i,
-                       struct err **e)
-{
-    const struct dirlayer_tree *dirs = dirlayer_for(r->dirs, m->dst);
-    char tag[24], low[32], top[32], at[32], both[72];
-    AUTOCLOSE int fd = -1;
-    int rc;
-
-    snprintf(tag, sizeof tag, "x%zu", i);
-    snprintf(low, sizeof low, "l%s", tag);
-    snprintf(top, sizeof top, "t%s", tag);
-    snprintf(at, sizeof at, "w%s", tag);
-    snprintf(both, sizeof both, "%s:%s", top, low);
-    if (!(dirs && dirs->whole) && (rc = scratch_lower(r, m->src, low, e)) < 0)
-        return rc;
-    if (dirs && (rc = scratch_lower(r, dirs->path, top, e)) < 0)
-        return rc;
-    if (mkdir(at, 0755) < 0)
-        return err_sys(e, "prepare '%s'", m->dst);
-    if ((rc = scratch_overlay(r,
-                              !dirs         ? low
-                              : dirs->whole ? top
-                                            : both,
-                              dirs ? top : low, tag, at, e)) < 0)
-        return explain_overlay(r, m, e);
-    if ((rc = mnt_clone(AT_FDCWD, at, m->ro ? MNT_RO : 0, -1, &fd, e)) < 0)
-        return err_wrap(e, "'%s'", m->dst);
-    return attach_clone(r, root, fd, m->dst, e);
-}
-
-/* The root of an image: its layers, and an upper of the sandbox's own. */
-static int image_root(const struct rootfs *r, struct err **e)
-{
-    AUTOSTR struct str lowers = STR_INIT;
-    char name[24] = "";
-    for (size_t i = 0; i < r->plan->image_layers.n; i++) {
-        int rc;
-        snprintf(name, sizeof name, "li%zu", i);
-        if ((rc = scratch_lower(r, r->plan->image_layers.v[i], name, e)) < 0)
-            return rc;
-        str_addf(&lowers, "%s%s", i ? ":" : "", name);
-    }
-    return scratch_overlay(r, lowers.p, name, "root", "root", e);
-}
-
-/* A writable directory from the scratch. /tmp and its like are everybody's, the others the user's. */
+/* A writable directory, of the root's own overlay or from the scratch. /tmp and its like are everybody's, the
+ * others the user's. */
 static int add_writable(const struct rootfs *r, int root, const char *dst, size_t i, struct err **e)
 {
     bool tmp = str_ends(dst, "/tmp");
     AUTOCLOSE int fd = -1;
-    char name[24];
+    char name[32];
     int rc;
 
     snprintf(name, sizeof name, "d%zu", i);
-    if (mkdir(name, 0755) < 0 || chown(name, r->ids->user_uid, r->ids->user_gid) < 0 ||
-        chmod(name, tmp ? 01777 : 0755) < 0)
+    if (r->plan->top) {
+        as_sandbox_root(r);
+        rc = faccessat(root, dst + 1, F_OK, AT_SYMLINK_NOFOLLOW) == 0
+                 ? 1
+                 : mnt_mkdirs(root, dst, &fd, e);
+        as_self(r);
+        if (rc != 0)
+            return rc < 0 ? rc : 0;
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    } else if (mkdir(name, 0755) < 0) {
         return err_sys(e, "make '%s'", dst);
+    }
+    if (chown(name, r->ids->user_uid, r->ids->user_gid) < 0 || chmod(name, tmp ? 01777 : 0755) < 0)
+        return err_sys(e, "make '%s'", dst);
+    if (r->plan->top)
+        return 0;
     rc = mnt_clone(AT_FDCWD, name, 0, -1, &fd, e);
-    return rc < 0 ? rc : attach_clone(r, root, fd, dst, e);
+    return rc < 0 ? rc : rootfs_attach(r, root, fd, dst, e);
 }
 
 /* Hides a path behind something empty that nobody may read. Missing paths need no hiding. */
@@ -255,7 +157,7 @@ static int add_link(const struct rootfs *r, int root, const struct plan_mount *m
         rc = symlinkat(m->src, root, name);
     }
     as_self(r);
-    return rc < 0 ? err_sys(e, "link '%s'", m->dst) : 0;
+    return rc < 0 && !(r->plan->top && errno == EEXIST) ? err_sys(e, "link '%s'", m->dst) : 0;
 }
 
 static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
@@ -266,7 +168,7 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
 
     switch (m->kind) {
     case MOUNT_BIND:
-        return m->overlay ? add_overlay(r, root, m, i, e) : add_bind(r, root, m, e);
+        return m->overlay ? rootfs_add_overlay(r, root, m, e) : add_bind(r, root, m, e);
     case MOUNT_LINK:
         return add_link(r, root, m, e);
     case MOUNT_TMPFS:
@@ -292,7 +194,7 @@ static int show_at(const struct rootfs *r, int root, int view, const char *dst, 
     AUTOCLOSE int fd = -1;
     unsigned flags = (r->plan->read_only ? MNT_RO : 0) | (weakened() & WEAK_NOSUID ? MNT_SUID : 0);
     int rc = mnt_clone(view, "", flags, -1, &fd, e);
-    if (rc < 0 || (rc = attach_clone(r, root, fd, dst, e)) < 0)
+    if (rc < 0 || (rc = rootfs_attach(r, root, fd, dst, e)) < 0)
         return rc;
     for (size_t i = 0; r->plan->mode == WORKSPACE_BIND && i < r->plan->hide.n; i++) {
         AUTOFREE char *p = path_join(dst, r->plan->hide.v[i]);
@@ -308,6 +210,7 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
     const struct plan *p = r->plan;
     AUTOCLOSE int view = -1;
     struct workspace w = {
+        .plan = p,
         .src = src,
         .index = index,
         .mode = p->mode,
@@ -360,13 +263,71 @@ static void hide_hybrid(void)
         mount("petri", "/sys/fs/cgroup/unified", "tmpfs", MS_RDONLY, "size=4k");
 }
 
-int rootfs_build(const struct rootfs *r, struct err **e)
+static int make_points(const struct rootfs *r, int root, struct err **e)
 {
     static const char *const points[] = { "/proc", "/sys", "/dev" };
-    struct plan_mount init = {
-        .kind = MOUNT_BIND, .src = (char *)r->init, .dst = ROOTFS_INIT, .ro = true
-    };
-    AUTOCLOSE int root = -1;
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(points) && rc == 0; i++) {
+        AUTOCLOSE int fd = -1;
+        as_sandbox_root(r);
+        rc = mnt_mkdirs(root, points[i], &fd, e);
+        as_self(r);
+    }
+    return rc;
+}
+
+/* A place for everything that will be mounted, so that none of it is a change of the sandbox's. What lies below
+ * something else that is mounted first is made in vain, and that is all. */
+static int make_places(const struct rootfs *r, int root, struct err **e)
+{
+    const struct plan *p = r->plan;
+    int rc;
+
+    for (size_t i = 0; i < p->mounts.n; i++) {
+        const struct plan_mount *m = &p->mounts.v[i];
+        AUTOCLOSE int src = -1, at = -1;
+        if (m->kind == MOUNT_BIND) {
+            src = open(m->src, O_PATH | O_CLOEXEC);
+            if (src < 0)
+                return err_sys(e, "open '%s'", m->src);
+            rc = place_for(r, root, src, m->dst, &at, e);
+        } else {
+            rc = m->kind == MOUNT_EMPTY ? 0 : add_mount(r, root, i, e);
+        }
+        if (rc < 0)
+            return rc;
+    }
+    for (size_t i = 0; p->project && i < p->extra_lowers.n + 2; i++) {
+        AUTOCLOSE int dir = open(".", O_PATH | O_CLOEXEC), at = -1;
+        const char *dst = i == 0 ? p->project : i == 1 ? "/workspace" : p->extra_lowers.v[i - 2];
+        if ((rc = place_for(r, root, dir, dst, &at, e)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* The root of a sandbox that stays, on the machine's own system: an overlay over a skeleton of directories. */
+static int staying_root(const struct rootfs *r, struct err **e)
+{
+    AUTOCLOSE int skel = -1, init = -1;
+    int rc;
+
+    as_sandbox_root(r);
+    rc = mkdir("skel", 0755);
+    as_self(r);
+    if (rc < 0 || (skel = open("skel", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_sys(e, "make the root directory");
+    if ((rc = make_points(r, skel, e)) < 0 || (rc = make_places(r, skel, e)) < 0)
+        return rc;
+    as_sandbox_root(r);
+    rc = mnt_mkfile(skel, ROOTFS_INIT, &init, e);
+    as_self(r);
+    return rc < 0 ? rc : rootfs_overlay(r, "skel", "skel", "r", "root", e);
+}
+
+static int make_root(const struct rootfs *r, struct err **e)
+{
     int rc;
 
     as_sandbox_root(r);
@@ -374,31 +335,44 @@ int rootfs_build(const struct rootfs *r, struct err **e)
     as_self(r);
     if (rc < 0)
         return err_sys(e, "make the root directory");
+    if (r->plan->image_layers.n)
+        return rootfs_image(r, e);
+    if (r->plan->top)
+        return staying_root(r, e);
     /* a mount of its own: the runtime's child can't look up the path above it to find one */
-    rc = r->plan->image_layers.n ? image_root(r, e) : mount("root", "root", NULL, MS_BIND, NULL);
+    return mount("root", "root", NULL, MS_BIND, NULL) < 0 ? err_sys(e, "make the root a mount") : 0;
+}
+
+int rootfs_build(const struct rootfs *r, struct err **e)
+{
+    struct plan_mount init = {
+        .kind = MOUNT_BIND, .src = (char *)r->init, .dst = ROOTFS_INIT, .ro = true
+    };
+    const struct plan *p = r->plan;
+    bool placed = p->top && !p->image_layers.n;
+    AUTOCLOSE int root = -1;
+    int rc = make_root(r, e);
+
     if (rc < 0)
-        return e && *e ? rc : err_sys(e, "make the root a mount");
+        return rc;
     root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_sys(e, "make the root directory");
-    for (size_t i = 0; i < ARRAY_LEN(points); i++) {
-        AUTOCLOSE int fd = -1;
-        as_sandbox_root(r);
-        rc = mnt_mkdirs(root, points[i], &fd, e);
-        as_self(r);
-        if (rc < 0)
+    if (!placed && (rc = make_points(r, root, e)) < 0)
+        return rc;
+    for (size_t i = 0; i < p->mounts.n; i++) {
+        enum plan_mount_kind kind = p->mounts.v[i].kind;
+        if (!p->mounts.v[i].user && (!placed || kind == MOUNT_BIND || kind == MOUNT_EMPTY) &&
+            (rc = add_mount(r, root, i, e)) < 0)
             return rc;
     }
-    for (size_t i = 0; i < r->plan->mounts.n; i++)
-        if (!r->plan->mounts.v[i].user && (rc = add_mount(r, root, i, e)) < 0)
-            return rc;
-    if (r->plan->project && (rc = add_workspace(r, root, r->plan->project, 0, e)) < 0)
+    if (p->project && (rc = add_workspace(r, root, p->project, 0, e)) < 0)
         return rc;
-    for (size_t i = 0; i < r->plan->extra_lowers.n; i++)
-        if ((rc = add_workspace(r, root, r->plan->extra_lowers.v[i], (unsigned)i + 1, e)) < 0)
+    for (size_t i = 0; i < p->extra_lowers.n; i++)
+        if ((rc = add_workspace(r, root, p->extra_lowers.v[i], (unsigned)i + 1, e)) < 0)
             return rc;
-    for (size_t i = 0; i < r->plan->mounts.n; i++)
-        if (r->plan->mounts.v[i].user && (rc = add_volume(r, root, &r->plan->mounts.v[i], e)) < 0)
+    for (size_t i = 0; i < p->mounts.n; i++)
+        if (p->mounts.v[i].user && (rc = add_volume(r, root, &p->mounts.v[i], e)) < 0)
             return rc;
     if ((rc = add_bind(r, root, &init, e)) < 0)
         return rc;

@@ -18,9 +18,11 @@
 
 static const char mkfs[] = "/sbin/mke2fs";
 
-const char *scratch_word(enum scratch_kind k)
+enum { SKELETON = 16 << 20 }; /* room for directories and masks where the files go elsewhere */
+
+const char *scratch_word(const struct scratch *s)
 {
-    return k == SCRATCH_TMPFS ? "tmpfs" : k == SCRATCH_LOOP ? "loop" : "watched";
+    return s->watched ? "watched" : s->kind == SCRATCH_TMPFS ? "tmpfs" : "loop";
 }
 
 /* Overlays of an ordinary user keep their marks in user.* attributes; tmpfs has those since 6.6. */
@@ -62,12 +64,16 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
     struct scratch s = { .kind = SCRATCH_TMPFS, .size = p->disk.value, .inodes = p->inodes.value };
     int rc;
 
-    if (p->keep || !tmpfs_can_hold_uppers() || (big && geteuid() != 0))
+    if (p->top)
+        big = false;
+    else if (!tmpfs_can_hold_uppers() || (big && geteuid() != 0))
         s.kind = SCRATCH_DIR;
     else if (big)
         s.kind = SCRATCH_LOOP;
     else if (s.size > most)
         s.size = most;
+    if (p->top && (rc = enough_disk(store, s.size, p->disk.asked, e)) < 0)
+        return rc;
     /* an empty file takes no page, but it does take room */
     if (s.inodes > s.size / 1024)
         s.inodes = s.size / 1024;
@@ -81,10 +87,11 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
     if (s.kind != SCRATCH_TMPFS && (rc = enough_disk(store, s.size, p->disk.asked, e)) < 0)
         return rc;
     if (weakened() & WEAK_LIMITS)
-        s.size = s.inodes = s.kind == SCRATCH_TMPFS ? 0 : UINT64_MAX;
+        s.size = s.inodes = s.kind == SCRATCH_TMPFS && !p->top ? 0 : UINT64_MAX;
     s.at = str_dup(at);
     s.dir =
         s.kind == SCRATCH_DIR ? str_printf("%s/sandboxes/%s/files", store, p->id) : str_dup(store);
+    s.watched = p->top ? p->top : s.kind == SCRATCH_DIR ? s.dir : NULL;
     *ret = s;
     return 0;
 }
@@ -178,8 +185,9 @@ int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e
 
     if (s->kind == SCRATCH_TMPFS) {
         opts = str_printf("mode=0755,size=%llu,nr_inodes=%llu,uid=%u,gid=%u",
-                          (unsigned long long)s->size, (unsigned long long)s->inodes, ids->root_uid,
-                          ids->root_gid);
+                          (unsigned long long)(s->watched ? SKELETON : s->size),
+                          (unsigned long long)(s->watched ? SKELETON / 1024 : s->inodes),
+                          ids->root_uid, ids->root_gid);
         if (mount("petri", s->at, "tmpfs", MS_NOSUID | MS_NODEV, opts) < 0)
             return err_sys(e, "mount a scratch tmpfs on '%s'", s->at);
         return 0;

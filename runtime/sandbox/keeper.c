@@ -8,15 +8,6 @@
 
 #include "runtime/init/proto.h"
 
-void keeper_end_sandbox(struct keeper *k)
-{
-    close_p(&k->control);
-    if (k->init > 0)
-        kill(k->init, SIGKILL);
-    else if (k->launcher.pid > 0)
-        kill(k->launcher.pid, SIGKILL);
-}
-
 /* The text for a command that did not start; the status is 126 or 127 where a shell's would be. */
 static void start_failed(struct keeper *k, const struct proto_failed *f)
 {
@@ -67,7 +58,7 @@ static void on_exit_frame(struct keeper *k, const struct proto_exit *x)
 static void send_signal(struct keeper *k, int sig)
 {
     uint32_t s = (uint32_t)sig;
-    if (!k->started || proto_send(k->control, PROTO_SIGNAL, &s, sizeof s, NULL, 0) < 0)
+    if (!k->started || proto_send(k->box.control, PROTO_SIGNAL, &s, sizeof s, NULL, 0) < 0)
         k->pending_signal = sig;
 }
 
@@ -79,12 +70,12 @@ void keeper_on_control(struct keeper *k)
     int fds[1], n = 0;
     pid_t pid = 0;
 
-    if (proto_recv(k->control, &h, &p, fds, 1, &n, &pid) < 0) {
-        close_p(&k->control);
+    if (proto_recv(k->box.control, &h, &p, fds, 1, &n, &pid) < 0) {
+        close_p(&k->box.control);
         return;
     }
-    if (h.type == PROTO_HELLO && k->init == 0 && n == 0) {
-        k->init = pid;
+    if (h.type == PROTO_HELLO && k->box.init == 0 && n == 0) {
+        k->box.init = pid;
     } else if (h.type == PROTO_STARTED && !k->started && n == (k->req->plan->tty ? 1 : 0)) {
         k->started = true;
         if (k->req->on_start)
@@ -92,13 +83,13 @@ void keeper_on_control(struct keeper *k)
         if (n && streams_terminal(&k->streams, fds[0]) < 0) {
             err_new(k->e, ERR_FAILED, "the sandbox handed back something that is no terminal");
             k->failed = true;
-            keeper_end_sandbox(k);
+            box_end(&k->box);
         }
         if (k->pending_signal)
             send_signal(k, k->pending_signal);
     } else if (h.type == PROTO_FAILED && h.len == sizeof(struct proto_failed) && !k->started) {
         start_failed(k, (const struct proto_failed *)p);
-        close_p(&k->control);
+        close_p(&k->box.control);
     } else if (h.type == PROTO_EXIT && h.len == sizeof(struct proto_exit) && !k->finished) {
         on_exit_frame(k, (const struct proto_exit *)p);
     } else {
@@ -106,7 +97,7 @@ void keeper_on_control(struct keeper *k)
             close(fds[--n]);
         k->failed = true;
         err_new(k->e, ERR_FAILED, "the sandbox's init talks nonsense; it was ended");
-        keeper_end_sandbox(k);
+        box_end(&k->box);
     }
 }
 
@@ -114,19 +105,18 @@ void keeper_on_report(struct keeper *k)
 {
     char buf[1025];
     struct report r;
-    ssize_t n = RETRY(recv(k->launcher.report, buf, sizeof buf - 1, 0));
+    ssize_t n = RETRY(recv(k->box.launcher.report, buf, sizeof buf - 1, 0));
 
     if (n < (ssize_t)sizeof r) {
-        close_p(&k->launcher.report);
+        close_p(&k->box.launcher.report);
         return;
     }
     memcpy(&r, buf, sizeof r);
     buf[n] = '\0';
     if (r.type == REPORT_MAPS) {
-        if (ids_write_outer(&k->ids, k->launcher.pid, k->e) < 0 ||
-            launcher_go(&k->launcher, k->e) < 0) {
+        if (box_serve_maps(&k->box, k->e) < 0) {
             k->failed = true;
-            keeper_end_sandbox(k);
+            box_end(&k->box);
         }
     } else if (r.type == REPORT_ERROR && !k->failed && !k->finished) {
         k->failed = true;
@@ -149,12 +139,12 @@ void keeper_on_signal(struct keeper *k)
             streams_resize(&k->streams);
         } else {
             send_signal(k, sig);
-            if (k->init == 0 && !k->failed) {
+            if (k->box.init == 0 && !k->failed) {
                 /* nobody is there yet who could pass it on */
                 k->failed = true;
                 k->res->status = 128 + sig;
                 err_new(k->e, ERR_FAILED, "ended by signal %d before the command ran", sig);
-                keeper_end_sandbox(k);
+                box_end(&k->box);
             }
         }
     }
@@ -171,7 +161,7 @@ void keeper_on_timer(struct keeper *k)
         k->res->exit_code = -1;
         k->res->signal = SIGKILL;
     }
-    keeper_end_sandbox(k);
+    box_end(&k->box);
 }
 
 /* A plain directory has no limit of its own: look now and then, and end the sandbox beyond it. */
@@ -179,12 +169,13 @@ void keeper_on_watch(struct keeper *k)
 {
     uint64_t n, files;
     (void)!read(k->watch, &n, sizeof n);
-    if ((scratch_used(k->scratch.dir, &files) > k->scratch.size || files > k->scratch.inodes) &&
+    if ((scratch_used(k->box.scratch.watched, &files) > k->box.scratch.size ||
+         files > k->box.scratch.inodes) &&
         !k->finished) {
         k->finished = true;
         k->res->events |= EVENT_DISK;
         k->res->signal = SIGKILL;
         k->res->status = 128 + SIGKILL;
-        keeper_end_sandbox(k);
+        box_end(&k->box);
     }
 }

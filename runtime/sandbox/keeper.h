@@ -3,33 +3,23 @@
  */
 #pragma once
 #include "runtime/client/streams.h"
-#include "runtime/driver/launch.h"
-#include "runtime/driver/scratch.h"
+#include "runtime/sandbox/box.h"
 #include "runtime/sandbox/run.h"
 
 struct keeper {
     struct run_req *req;
     struct run_result *res;
     struct err **e;
-    struct launcher launcher;
-    struct cgroup *cgroup;
-    struct ids ids;
+    struct box box;
     struct streams streams;
-    int control; /* our end; closing it ends petri-init */
-    int launcher_pidfd;
     int timer;
     int signals;
     int watch; /* ticks while only the keeper limits the disk */
     int lock;  /* on the sandbox's directory in the store, where it has one */
-    struct scratch scratch;
-    struct dirlayer dirs;
-    pid_t init;
+    int store; /* its layer has no record yet: nobody may take it for garbage */
     bool started, finished, failed;
     int pending_signal;
 };
-
-/* Ends everything inside: PID 1 exits when its socket closes, and is killed in any case. */
-void keeper_end_sandbox(struct keeper *k);
 
 void keeper_on_control(struct keeper *k); /* petri-init says something */
 void keeper_on_report(struct keeper *k);  /* the launcher does */

@@ -13,16 +13,6 @@
 #include "runtime/sandbox/plan_parts.h"
 #include "runtime/sandbox/project.h"
 
-void options_free_p(struct options *o)
-{
-    strv_free_p(&o->argv);
-    strv_free_p(&o->env);
-    strv_free_p(&o->env_files);
-    strv_free_p(&o->volumes);
-    strv_free_p(&o->labels);
-    strv_free_p(&o->hide);
-}
-
 void plan_holds_free_p(struct plan_holds *h)
 {
     image_info_free_p(&h->image);
@@ -60,7 +50,7 @@ static int take_limits(const struct options *o, struct plan *p, struct err **e)
     return 0;
 }
 
-static int check_name(const char *flag, const char *name, struct err **e)
+int options_check_name(const char *flag, const char *name, struct err **e)
 {
     size_t n = strlen(name);
     bool ok = n > 0 && n <= 63 && isalnum((unsigned char)name[0]);
@@ -84,8 +74,10 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
 
     if (getrandom(id, sizeof id, 0) != sizeof id)
         return err_sys(e, "random bytes for an id");
-    p->id = str_printf("%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4], id[5]);
-    if (o->name && (rc = check_name("--name", o->name, e)) < 0)
+    p->id = o->id
+                ? str_dup(o->id)
+                : str_printf("%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4], id[5]);
+    if (o->name && (rc = options_check_name("--name", o->name, e)) < 0)
         return rc;
     p->name = str_dup(o->name);
     for (size_t i = 0; i < o->labels.n; i++) {
@@ -275,6 +267,16 @@ static int take_cwd(const struct options *o, bool host, const char *cwd, struct 
     return 0;
 }
 
+char *plan_layer(const struct paths *paths, struct err **e)
+{
+    uint64_t id;
+    if (getrandom(&id, sizeof id, 0) != sizeof id) {
+        err_sys(e, "random bytes for a layer");
+        return NULL;
+    }
+    return str_printf("%s/changes/%016llx", paths->data, (unsigned long long)id);
+}
+
 int plan_make(const struct options *o, const struct paths *paths, struct plan **ret,
               struct plan_holds *ret_holds, struct err **e)
 {
@@ -286,7 +288,9 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     char cwd[PATH_MAX];
     int rc;
 
-    if (!getcwd(cwd, sizeof cwd))
+    if (o->live && o->workspace)
+        snprintf(cwd, sizeof cwd, "%s", o->workspace);
+    else if (!getcwd(cwd, sizeof cwd))
         return err_sys(e, "the current directory");
     p->image = str_dup(host ? "host" : o->image);
     if ((rc = take_limits(o, p, e)) < 0 || (rc = take_words(o, p, e)) < 0 ||
@@ -324,13 +328,19 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     if ((rc = plan_judge_sockets(p, e)) < 0)
         return rc;
     set_env(p, &env);
+    if (o->live || o->keep) {
+        p->root_writable = true;
+        p->top = plan_layer(paths, e);
+        if (!p->top)
+            return -ERR_FAILED;
+    }
     if (!p->argv.n && !host) {
         for (size_t i = 0; i < holds.image.entrypoint.n; i++)
             strv_add(&p->argv, holds.image.entrypoint.v[i]);
         for (size_t i = 0; i < holds.image.cmd.n; i++)
             strv_add(&p->argv, holds.image.cmd.v[i]);
     }
-    if (!p->argv.n)
+    if (!p->argv.n && !o->live)
         return err_new(e, ERR_USAGE, "no command given; like: petri run -- make test");
     *ret = TAKE_PTR(p);
     *ret_holds = holds;

@@ -1,16 +1,27 @@
 /* runtime/sandbox/options.h - what was asked for, in the user's own words, and the plan made of it. */
 #pragma once
+#include "base/paths.h"
 #include "oci/plan.h"
 #include "oci/store_read.h"
-#include "base/paths.h"
 
 struct options {
     struct strv argv, env, env_files, volumes, labels, hide;
     const char *workdir, *user, *image, *network, *workspace, *mode, *name;
     const char *memory, *cpus, *pids, *disk, *timeout, *max_output;
-    bool read_only, keep, tty;
+    const char *idle_timeout, *lifetime; /* of a sandbox that stays */
+    bool read_only, keep, tty, no_keep_alive;
+    bool live;         /* a sandbox without a command of its own, that stays; argv may be empty */
+    const char *id;    /* NULL: a new one */
+    struct strv given; /* what options_set() was given: "memory=1G" */
 };
 void options_free_p(struct options *o);
+/* Takes one flag by its long name (value: NULL for a switch); false: not an option of a sandbox. Values are
+ * copied. */
+bool options_set(struct options *o, const char *name, const char *value);
+/* The same for words that a record has kept. */
+void options_restore(struct options *o, const struct strv *given);
+/* 1 to 63 letters, digits, '-', '_' or '.', beginning with a letter or digit. */
+int options_check_name(const char *flag, const char *name, struct err **e);
 
 /* What must stay open while the sandbox runs: locks on layers and on the copy of /etc. */
 struct plan_holds {
@@ -22,3 +33,5 @@ void plan_holds_free_p(struct plan_holds *h);
 /* Judges every value before anything is made; an error names the flag, the value and the remedy. */
 int plan_make(const struct options *o, const struct paths *paths, struct plan **ret,
               struct plan_holds *ret_holds, struct err **e);
+/* The path of a layer that does not exist yet; NULL: an error. */
+char *plan_layer(const struct paths *paths, struct err **e);

@@ -17,6 +17,7 @@
 #include "runtime/init/proto.h"
 #include "runtime/sandbox/keeper.h"
 #include "runtime/sandbox/state.h"
+#include "runtime/sandbox/store_lock.h"
 
 static uint64_t now_ms(void)
 {
@@ -29,17 +30,14 @@ static int send_request(struct keeper *k, const int stdio[3])
 {
     const struct plan *p = k->req->plan;
     AUTOSTR struct str s = STR_INIT;
-    unsigned weak = weakened();
     struct proto_exec x = {
-        .expect = EXPECT_PID1 | (weak & WEAK_SECCOMP ? 0 : EXPECT_SECCOMP) |
-                  (weak & WEAK_NNP ? 0 : EXPECT_NO_NEW_PRIVS) |
-                  (p->uid == 0 || weak & WEAK_CAPS ? 0 : EXPECT_NO_CAPS),
+        .expect = box_expect(p),
         .tty = p->tty,
         .n_argv = (uint32_t)p->argv.n,
         .n_env = (uint32_t)p->env.n,
         .uid = PROTO_SAME_ID,
         .gid = PROTO_SAME_ID,
-        .timeout_ms = weak & WEAK_TIMEOUT ? 0 : p->timeout_ms,
+        .timeout_ms = weakened() & WEAK_TIMEOUT ? 0 : p->timeout_ms,
     };
     streams_window(&k->streams, &x.rows, &x.cols);
     str_addn(&s, &x, sizeof x);
@@ -48,7 +46,7 @@ static int send_request(struct keeper *k, const int stdio[3])
         str_addn(&s, p->argv.v[i], strlen(p->argv.v[i]) + 1);
     for (size_t i = 0; i < p->env.n; i++)
         str_addn(&s, p->env.v[i], strlen(p->env.v[i]) + 1);
-    return proto_send(k->control, PROTO_EXEC, s.p, s.len, stdio, p->tty ? 0 : 3);
+    return proto_send(k->box.control, PROTO_EXEC, s.p, s.len, stdio, p->tty ? 0 : 3);
 }
 
 static int open_sources(struct keeper *k, struct err **e)
@@ -70,11 +68,11 @@ static int open_sources(struct keeper *k, struct err **e)
     sigprocmask(SIG_BLOCK, &set, NULL);
     k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (k->scratch.kind == SCRATCH_DIR) {
+    if (k->box.scratch.watched) {
         k->watch = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
         timerfd_settime(k->watch, 0, &tick, NULL);
     }
-    if (k->signals < 0 || k->timer < 0 || (k->scratch.kind == SCRATCH_DIR && k->watch < 0))
+    if (k->signals < 0 || k->timer < 0 || (k->box.scratch.watched && k->watch < 0))
         return err_sys(e, "signals and timers");
     if (p->timeout_ms && !(weakened() & WEAK_TIMEOUT)) {
         /* petri-init keeps the deadline; this one is for the case that it can't */
@@ -93,11 +91,11 @@ static void loop(struct keeper *k)
 
     while (launcher_alive || !streams_drained(&k->streams)) {
         struct pollfd fds[6 + STREAMS_MAX_POLL] = {
-            { .fd = k->control, .events = POLLIN },
-            { .fd = k->launcher.report, .events = POLLIN },
+            { .fd = k->box.control, .events = POLLIN },
+            { .fd = k->box.launcher.report, .events = POLLIN },
             { .fd = k->signals, .events = POLLIN },
             { .fd = k->timer, .events = POLLIN },
-            { .fd = launcher_alive ? k->launcher_pidfd : -1, .events = POLLIN },
+            { .fd = launcher_alive ? k->box.launcher_pidfd : -1, .events = POLLIN },
             { .fd = k->watch, .events = POLLIN },
         };
         size_t n = 6 + streams_poll(&k->streams, fds + 6);
@@ -114,14 +112,14 @@ static void loop(struct keeper *k)
             keeper_on_timer(k);
         if (fds[5].revents)
             keeper_on_watch(k);
-        if (fds[4].revents && k->launcher.report < 0 && k->control < 0) {
-            waitpid(k->launcher.pid, NULL, 0);
+        if (fds[4].revents && k->box.launcher.report < 0 && k->box.control < 0) {
+            box_wait(&k->box);
             launcher_alive = false;
             streams_command_gone(&k->streams);
         } else if (fds[4].revents) {
             /* its last words are in the sockets; a dead launcher also means: no sandbox */
-            if (k->init > 0 && !k->finished && !k->failed)
-                kill(k->init, SIGKILL);
+            if (k->box.init > 0 && !k->finished && !k->failed)
+                kill(k->box.init, SIGKILL);
         }
     }
 }
@@ -137,9 +135,9 @@ static void report_limits(struct keeper *k)
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         r->limits[r->n_limits++] =
             (struct limit_report){ names[i], values[i],
-                                   words[cgroup_enforced(k->cgroup, names[i])] };
+                                   words[cgroup_enforced(k->box.cgroup, names[i])] };
     r->limits[r->n_limits++] =
-        (struct limit_report){ "disk", k->scratch.size, scratch_word(k->scratch.kind) };
+        (struct limit_report){ "disk", k->box.scratch.size, scratch_word(&k->box.scratch) };
     r->limits[r->n_limits++] =
         (struct limit_report){ "timeout", p->timeout_ms, p->timeout_ms ? "init" : "none" };
 }
@@ -147,7 +145,7 @@ static void report_limits(struct keeper *k)
 static void final_stats(struct keeper *k)
 {
     struct cgroup_stats s = { 0 };
-    cgroup_stats(k->cgroup, &s);
+    cgroup_stats(k->box.cgroup, &s);
     if (s.oom_kills)
         k->res->events |= EVENT_OOM;
     if (s.pids_max_hits)
@@ -162,37 +160,15 @@ static void final_stats(struct keeper *k)
         k->res->events |= EVENT_TRUNCATED;
 }
 
-static int start(struct keeper *k, const char *init, struct err **e)
+static int start(struct keeper *k, struct err **e)
 {
-    const struct plan *p = k->req->plan;
-    int pair[2], stdio[3] = { -1, -1, -1 }, one = 1, rc;
-    struct launch l = {
-        .plan = p,
-        .ids = &k->ids,
-        .scratch = &k->scratch,
-        .dirs = &k->dirs,
-        .init = init,
-        .count_changes = k->req->count_changes,
-        .cgroup = weakened() & WEAK_LIMITS ? NULL : k->cgroup,
-    };
+    int stdio[3] = { -1, -1, -1 }, rc = box_launch(&k->box, k->req->count_changes, e);
 
-    if (cgroup_enforced(k->cgroup, "pids") == CG_RLIMIT && !(weakened() & WEAK_LIMITS))
-        l.nproc = p->pids.value;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, "socketpair");
-    k->control = pair[0];
-    l.control = pair[1];
-    setsockopt(k->control, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
-    rc = launcher_start(&l, &k->launcher, e);
-    close(pair[1]);
     if (rc < 0)
         return rc;
-    k->launcher_pidfd = (int)syscall(SYS_pidfd_open, k->launcher.pid, 0);
-    if (k->launcher_pidfd < 0)
-        return err_sys(e, "pidfd of the launcher");
     /* after the fork: the launcher never has the command's pipes */
-    if ((rc = streams_open(&k->streams, k->req->in, &k->req->out, &k->req->err, p->tty, stdio, e)) <
-        0)
+    if ((rc = streams_open(&k->streams, k->req->in, &k->req->out, &k->req->err, k->req->plan->tty,
+                           stdio, e)) < 0)
         return rc;
     if (send_request(k, stdio) < 0)
         rc = err_sys(e, "hand over the command");
@@ -205,7 +181,7 @@ static int start(struct keeper *k, const char *init, struct err **e)
 static int ended_early(struct keeper *k, struct err **e)
 {
     struct cgroup_stats s = { 0 };
-    cgroup_stats(k->cgroup, &s);
+    cgroup_stats(k->box.cgroup, &s);
     if (!s.oom_kills)
         return err_new(e, ERR_FAILED, "the sandbox ended before the command did");
     k->finished = true;
@@ -216,81 +192,47 @@ static int ended_early(struct keeper *k, struct err **e)
 
 static void keeper_close(struct keeper *k)
 {
-    int *const fds[] = { &k->control, &k->launcher.report, &k->launcher.go, &k->launcher_pidfd,
-                         &k->timer,   &k->signals,         &k->watch,       &k->lock };
+    int *const fds[] = { &k->timer, &k->signals, &k->watch, &k->lock, &k->store };
     streams_close(&k->streams);
-    scratch_free_p(&k->scratch);
-    dirlayer_free_p(&k->dirs);
+    box_free_p(&k->box);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         close_p(fds[i]);
 }
 
-/* All sandboxes together: none is started that the machine could not carry. */
-static int enough_memory(const struct plan *p, struct err **e)
-{
-    AUTOFREE char *text = NULL;
-    char *line, have[24], need[24];
-    uint64_t kb = 0;
-
-    if (fs_read(AT_FDCWD, "/proc/meminfo", 65536, &text, NULL, NULL) < 0 ||
-        !(line = strstr(text, "MemAvailable:")))
-        return 0;
-    kb = strtoull(line + strlen("MemAvailable:"), NULL, 10);
-    if (kb * 1024 >= p->memory.value / 4)
-        return 0;
-    format_size(kb * 1024, have);
-    format_size(p->memory.value / 4, need);
-    return err_new(
-        e, ERR_LIMIT,
-        "%s of memory are available, less than a quarter of the sandbox's limit (%s); end "
-        "something or lower --memory",
-        have, need);
-}
-
-/* Where the launcher mounts the scratch, in its own mount namespace. Root's sandboxes run under other ids and
- * must get through to it, which petri's own directories (0700) forbid: /boot is on every system, open to
- * be passed, and no project's place. */
-static char *mount_point(const struct paths *paths)
-{
-    struct stat st;
-    if (geteuid() == 0 && lstat("/boot", &st) == 0 && S_ISDIR(st.st_mode) && st.st_mode & S_IXOTH)
-        return str_dup("/boot");
-    return path_join(paths->run, "mnt");
-}
-
-/* Everything that can be refused is refused here, before anything is made. */
-static int prepare(struct keeper *k, char **ret_init, struct err **e)
+/* The record of a sandbox that stays after its run. */
+static int keep(struct keeper *k, int status, struct err **e)
 {
     const struct plan *p = k->req->plan;
-    AUTOFREE char *at = mount_point(k->req->paths),
-                  *layers = path_join(k->req->paths->data, "layers");
-    bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
-    struct cgroup_limits limits = {
-        .memory = p->memory.value,
-        .cpu_milli = p->cpus_milli.value,
-        .pids = p->pids.value,
-        .memory_asked = p->memory.asked,
-        .cpu_asked = p->cpus_milli.asked,
-        .pids_asked = p->pids.asked,
-    };
-    int rc;
+    AUTOSTATE struct state s = { 0 };
 
-    if ((rc = ids_plan(p, many, &k->ids, e)) < 0 ||
-        (rc = scratch_choose(p, k->req->paths->data, at, &k->scratch, e)) < 0)
+    state_from_plan(&s, p, &k->box.ids);
+    s.top = str_dup(strrchr(p->top, '/') + 1);
+    s.ran = true;
+    s.exit_status = (uint64_t)status;
+    return state_write(k->req->paths, &s, e);
+}
+
+static int prepare(struct keeper *k, struct err **e)
+{
+    const struct plan *p = k->req->plan;
+    AUTOFREE char *dir = NULL, *files = NULL;
+    int rc = box_prepare(&k->box, k->req->on_prepare, e);
+
+    if (rc < 0 || (p->top && ((rc = store_lock_shared(k->req->paths, &k->store, e)) < 0 ||
+                              (rc = fs_mkdirs(p->top, 0755, e)) < 0)))
         return rc;
-    k->req->ids_note = ids_note(&k->ids);
-    if ((rc = enough_memory(p, e)) < 0)
-        return rc;
-    if (!(*ret_init = paths_helper("petri-init", e)))
-        return -ERR_NOT_FOUND;
-    /* before limits and the deadline count */
-    if ((rc = dirlayer_open(layers, p, &k->ids, k->req->on_prepare, &k->dirs, e)) < 0)
-        return rc;
-    if ((rc = cgroup_create(p->id, &limits, &k->cgroup, e)) < 0 ||
-        (rc = cgroup_wait(k->cgroup, e)) < 0 || (rc = fs_mkdirs(at, 0700, e)) < 0)
-        return rc;
-    if (k->scratch.kind == SCRATCH_DIR && (rc = state_create(k->req->paths, p, &k->lock, e)) < 0)
-        return rc;
+    k->req->ids_note = ids_note(&k->box.ids);
+    if (p->top || k->box.scratch.kind == SCRATCH_DIR) {
+        if ((rc = state_create(k->req->paths, p->id, &k->lock, e)) < 0)
+            return rc;
+        if (p->name && p->keep && (rc = state_name(k->req->paths, p->id, p->name, e)) < 0)
+            return rc;
+        dir = state_dir(k->req->paths, p->id);
+        files = path_join(dir, "files");
+        /* the sandbox's root must get through to files/, the directories above stay closed to others */
+        if (!p->top && mkdir(files, 0755) < 0)
+            return err_sys(e, "make '%s'", files);
+    }
     return open_sources(k, e);
 }
 
@@ -299,22 +241,20 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
     struct keeper k = { .req = r,
                         .res = ret,
                         .e = e,
-                        .control = -1,
-                        .launcher_pidfd = -1,
+                        .box = BOX_INIT(r->plan, r->paths),
                         .timer = -1,
                         .signals = -1,
                         .watch = -1,
                         .lock = -1,
-                        .launcher = { .report = -1, .go = -1 },
+                        .store = -1,
                         .streams = { .tty = -1, .master = -1 } };
-    AUTOFREE char *init = NULL;
     uint64_t started = now_ms();
     int rc;
 
     *ret = (struct run_result){ .exit_code = -1, .status = 125 };
-    rc = prepare(&k, &init, e);
+    rc = prepare(&k, e);
     if (rc == 0)
-        rc = start(&k, init, e);
+        rc = start(&k, e);
     if (rc == 0) {
         sandbox_sweep(r->paths); /* while the launcher works: nobody waits for it */
         loop(&k);
@@ -322,17 +262,15 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
         if (rc == 0 && !k.finished && !k.failed)
             rc = ended_early(&k, e);
     } else {
-        keeper_end_sandbox(&k);
-        if (k.launcher.pid > 0)
-            waitpid(k.launcher.pid, NULL, 0);
+        box_end(&k.box);
+        box_wait(&k.box);
     }
-    if (k.cgroup) {
+    if (k.box.cgroup) {
         report_limits(&k);
         final_stats(&k);
-        cgroup_free(k.cgroup);
     }
     if (k.lock >= 0 && r->plan->keep && rc == 0 && k.finished)
-        rc = state_keep(r->paths, r->plan, &k.ids, ret->status, e);
+        rc = keep(&k, ret->status, e);
     else if (k.lock >= 0)
         (void)state_remove(r->paths, r->plan->id, NULL);
     keeper_close(&k);

@@ -9,99 +9,139 @@
 #include <time.h>
 
 #include "base/fs.h"
-#include "base/json.h"
 #include "runtime/driver/inside.h"
 
-static char *dir_of(const struct paths *paths, const char *id)
+char *state_dir(const struct paths *paths, const char *id)
 {
     return str_printf("%s/sandboxes/%s", paths->data, id);
 }
 
-static int take_lock(const char *dir, int *ret)
+static char *project_link(const struct paths *paths, uint64_t dev, uint64_t ino)
+{
+    return str_printf("%s/projects/%llx-%llx", paths->data, (unsigned long long)dev,
+                      (unsigned long long)ino);
+}
+
+char *state_now(void)
+{
+    char when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    return str_dup(when);
+}
+
+/* 0, or -1 with errno: EWOULDBLOCK where somebody has it. */
+static int take_lock(const char *dir, int flags, int *ret)
 {
     AUTOFREE char *path = path_join(dir, "lock");
-    AUTOCLOSE int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    AUTOCLOSE int fd = open(path, O_RDWR | flags | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
         return -1;
     *ret = TAKE_FD(fd);
     return 0;
 }
 
-int state_create(const struct paths *paths, const struct plan *p, int *ret_lock, struct err **e)
+int state_create(const struct paths *paths, const char *id, int *ret_lock, struct err **e)
 {
-    AUTOFREE char *top = path_join(paths->data, "sandboxes"), *dir = dir_of(paths, p->id);
-    AUTOFREE char *files = path_join(dir, "files"), *new = str_printf("%s/.new-%s", top, p->id);
-    struct state *all = NULL;
-    size_t n = 0;
-    bool taken = false;
+    AUTOFREE char *top = path_join(paths->data, "sandboxes"), *dir = state_dir(paths, id);
+    AUTOFREE char *new = str_printf("%s/.new-%s", top, id);
     int rc;
 
     if ((rc = fs_mkdirs(top, 0700, e)) < 0)
         return rc;
-    if (p->name && p->keep) {
-        if ((rc = state_list(paths, &all, &n, e)) < 0)
-            return rc;
-        for (size_t i = 0; i < n; i++) {
-            taken |= str_eq(all[i].name, p->name);
-            state_free_p(&all[i]);
-        }
-        free(all);
-        if (taken)
-            return err_new(e, ERR_EXISTS,
-                           "--name '%s' is taken by another sandbox; see petri ls, or petri rm %s",
-                           p->name, p->name);
-    }
     /* locked before it has its name: a sweep never sees one that is not */
     if (mkdir(new, 0700) < 0)
         return err_sys(e, "make '%s'", new);
-    if (take_lock(new, ret_lock) < 0)
+    if (take_lock(new, O_CREAT, ret_lock) < 0)
         return err_sys(e, "lock '%s'", new);
     if (rename(new, dir) < 0)
         return err_sys(e, "make '%s'", dir);
-    /* the sandbox's root must get through to files/, the directories above stay closed to others */
-    if (mkdir(files, 0755) < 0)
-        return err_sys(e, "make '%s'", files);
     return 0;
 }
 
-int state_keep(const struct paths *paths, const struct plan *p, const struct ids *ids, int status,
-               struct err **e)
+/* True where the link names a sandbox that has a record, or is just being made. */
+static bool link_alive(const struct paths *paths, const char *link)
 {
-    static const char *const modes[] = { "overlay", "copy", "bind" };
-    AUTOFREE char *dir = dir_of(paths, p->id), *path = path_join(dir, "state.json");
-    AUTOJSONW struct jsonw w = { .pretty = true };
-    char when[32];
-    time_t now = time(NULL);
-    struct tm tm;
+    AUTOFREE char *id = fs_readlink(AT_FDCWD, link);
+    AUTOFREE char *dir = id && !strchr(id, '/') ? state_dir(paths, id) : NULL;
+    return dir && fs_exists(dir);
+}
 
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    jw_obj(&w, NULL);
-    jw_int(&w, "schema", STATE_SCHEMA);
-    jw_str(&w, "id", p->id);
-    jw_str(&w, "name", p->name);
-    jw_str(&w, "created", when);
-    jw_str(&w, "image", p->image);
-    jw_str(&w, "project", p->project);
-    jw_u64(&w, "project_dev", p->project_dev);
-    jw_u64(&w, "project_ino", p->project_ino);
-    jw_str(&w, "workspace_mode", modes[p->mode]);
-    jw_u64(&w, "uid", p->uid);
-    jw_u64(&w, "gid", p->gid);
-    jw_str(&w, "ids", ids_mode_name(ids->mode));
-    jw_u64(&w, "root_uid", ids->root_uid);
-    jw_strv(&w, "labels", &p->labels);
-    jw_strv(&w, "hide", &p->hide);
-    jw_strv(&w, "argv", &p->argv);
-    jw_str(&w, "upper", "files/u0");
-    jw_int(&w, "exit_status", status);
-    jw_end_obj(&w);
-    str_addc(&w.out, '\n');
-    return fs_write_atomic(AT_FDCWD, path, w.out.p, w.out.len, 0600, e);
+int state_name(const struct paths *paths, const char *id, const char *name, struct err **e)
+{
+    AUTOFREE char *top = path_join(paths->data, "names"), *link = path_join(top, name);
+    int rc = fs_mkdirs(top, 0700, e);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < 2; i++) {
+        if (symlink(id, link) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return err_sys(e, "make '%s'", link);
+        if (link_alive(paths, link))
+            break;
+        (void)unlink(link);
+    }
+    return err_new(e, ERR_EXISTS,
+                   "the name '%s' is taken by another sandbox; petri ls shows it, petri rm %s "
+                   "removes it",
+                   name, name);
+}
+
+int state_own(const struct paths *paths, const struct state *s, struct err **e)
+{
+    AUTOFREE char *top = path_join(paths->data, "projects");
+    AUTOFREE char *link = project_link(paths, s->project_dev, s->project_ino);
+    int rc = fs_mkdirs(top, 0700, e);
+
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < 2; i++) {
+        if (symlink(s->id, link) == 0)
+            return 0;
+        if (errno != EEXIST)
+            return err_sys(e, "make '%s'", link);
+        if (link_alive(paths, link))
+            break;
+        (void)unlink(link);
+    }
+    return err_new(e, ERR_BUSY, "another petri is making this project's sandbox; try again");
+}
+
+int state_lock(const struct paths *paths, const char *id, int *ret_lock, struct err **e)
+{
+    AUTOFREE char *dir = state_dir(paths, id);
+    if (take_lock(dir, 0, ret_lock) == 0)
+        return 0;
+    if (errno == ENOENT)
+        return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", id);
+    if (errno == EWOULDBLOCK)
+        return err_new(e, ERR_BUSY, "sandbox '%s' is running, or another petri works on it", id);
+    return err_sys(e, "lock '%s'", dir);
+}
+
+static void remove_links(const struct paths *paths, const struct state *s)
+{
+    AUTOFREE char *own = project_link(paths, s->project_dev, s->project_ino);
+    AUTOFREE char *name = s->name ? str_printf("%s/names/%s", paths->data, s->name) : str_dup("");
+    const char *const links[] = { own, name };
+
+    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+        AUTOFREE char *id = *links[i] ? fs_readlink(AT_FDCWD, links[i]) : NULL;
+        if (str_eq(id, s->id))
+            (void)unlink(links[i]);
+    }
 }
 
 int state_remove(const struct paths *paths, const char *id, struct err **e)
 {
-    AUTOFREE char *dir = dir_of(paths, id), *record = path_join(dir, "state.json");
+    AUTOFREE char *dir = state_dir(paths, id), *record = path_join(dir, "state.json");
+    AUTOSTATE struct state s = { 0 };
+
+    if (state_read(paths, id, &s, NULL) == 0)
+        remove_links(paths, &s);
     /* the record first: without it a half-removed sandbox is garbage that the next sweep takes */
     if (unlink(record) < 0 && errno != ENOENT)
         return err_sys(e, "remove '%s'", record);
@@ -120,11 +160,12 @@ void state_sweep(const struct paths *paths)
     struct dirent *de;
 
     while (d && (de = readdir(d))) {
-        AUTOFREE char *dir = dir_of(paths, de->d_name), *record = path_join(dir, "state.json");
+        AUTOFREE char *dir = state_dir(paths, de->d_name), *record = path_join(dir, "state.json");
         AUTOCLOSE int lock = -1;
         struct stat st;
         bool new = str_starts(de->d_name, ".new-");
-        if ((de->d_name[0] == '.' && !new) || fs_exists(record) || take_lock(dir, &lock) < 0)
+        if ((de->d_name[0] == '.' && !new) || fs_exists(record) ||
+            take_lock(dir, O_CREAT, &lock) < 0)
             continue;
         /* one without its name may be locked the next moment; it has had a minute for that */
         if (!new || (stat(dir, &st) == 0 && time(NULL) - st.st_mtime > 60))
@@ -134,36 +175,11 @@ void state_sweep(const struct paths *paths)
         closedir(d);
 }
 
-void state_free_p(struct state *s)
+static int by_age(const void *a, const void *b)
 {
-    free(s->id);
-    free(s->name);
-    free(s->project);
-    free(s->image);
-    free(s->created);
-    *s = (struct state){ 0 };
-}
-
-static bool read_state(const char *dir, struct state *ret)
-{
-    AUTOFREE char *path = path_join(dir, "state.json"), *text = NULL;
-    AUTOJSON struct json *j = NULL;
-    AUTOCLOSE int lock = -1;
-    uint64_t status = 0;
-    size_t n;
-
-    if (fs_read(AT_FDCWD, path, 1 << 20, &text, &n, NULL) < 0 ||
-        json_parse(text, n, &j, NULL) < 0 || !json_str(j, "id"))
-        return false;
-    json_u64(j, "exit_status", &status);
-    *ret = (struct state){ .id = str_dup(json_str(j, "id")),
-                           .name = str_dup(json_str(j, "name")),
-                           .project = str_dup(json_str(j, "project")),
-                           .image = str_dup(json_str(j, "image")),
-                           .created = str_dup(json_str(j, "created")),
-                           .exit_status = (int64_t)status,
-                           .running = take_lock(dir, &lock) < 0 };
-    return true;
+    const struct state *x = a, *y = b;
+    int c = strcmp(x->created ? x->created : "", y->created ? y->created : "");
+    return c ? c : strcmp(x->id, y->id);
 }
 
 int state_list(const struct paths *paths, struct state **ret, size_t *ret_n, struct err **e)
@@ -174,9 +190,8 @@ int state_list(const struct paths *paths, struct state **ret, size_t *ret_n, str
     size_t n = 0;
 
     while (d && (de = readdir(d))) {
-        AUTOFREE char *dir = dir_of(paths, de->d_name);
         struct state s;
-        if (de->d_name[0] == '.' || !read_state(dir, &s))
+        if (de->d_name[0] == '.' || state_read(paths, de->d_name, &s, NULL) < 0)
             continue;
         v = realloc(v, (n + 1) * sizeof *v);
         if (!v)
@@ -185,6 +200,8 @@ int state_list(const struct paths *paths, struct state **ret, size_t *ret_n, str
     }
     if (d)
         closedir(d);
+    if (n)
+        qsort(v, n, sizeof *v, by_age);
     *ret = v;
     *ret_n = n;
     return 0;

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/mnt.h"
 #include "runtime/workspace/copy.h"
+#include "runtime/workspace/stack.h"
 
 static void name_of(char buf[16], char kind, unsigned index)
 {
@@ -89,18 +90,25 @@ static int mount_overlay(const struct workspace *w, const char *lowers, const ch
     return 0;
 }
 
-static int make_upper(const struct workspace *w, int lower, char up[16], char work[16],
+static int make_upper(const struct workspace *w, int lower, char up[64], char work[64],
                       struct err **e)
 {
     struct stat st;
-    AUTOCLOSE int ufd = -1, wfd = -1;
+    bool new = true;
+    char entry[16];
     int rc;
 
-    name_of(up, 'u', w->index);
-    name_of(work, 'k', w->index);
-    if ((rc = make_dir(up, &ufd, e)) < 0 || (rc = make_dir(work, &wfd, e)) < 0)
-        return rc;
-    if (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, up, &st) < 0)
+    name_of(entry, 'w', w->index);
+    if (w->plan->top) {
+        if ((rc = stack_upper(entry, up, work, &new, e)) < 0)
+            return rc;
+    } else {
+        name_of(up, 'u', w->index);
+        name_of(work, 'k', w->index);
+        if (mkdir(up, 0755) < 0 || mkdir(work, 0755) < 0)
+            return err_sys(e, "make '%s'", up);
+    }
+    if (new && (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, up, &st) < 0))
         return err_sys(e, "prepare the upper layer of '%s'", w->src);
     return 0;
 }
@@ -119,14 +127,16 @@ static int same_project(const struct workspace *w, int fd, struct err **e)
 
 static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
 {
-    char l[16], m[16], at[16], up[16], work[16];
+    char l[16], m[16], at[16], up[64], work[64], entry[16];
     AUTOCLOSE int clone = -1, place = -1, lower = -1, mask = -1, merged = -1;
-    AUTOFREE char *lowers = NULL;
+    AUTOSTR struct str lowers = STR_INIT;
     int rc;
 
     name_of(l, 'l', w->index);
     name_of(m, 'm', w->index);
     name_of(at, 'w', w->index);
+    name_of(entry, 'w', w->index);
+    stack_lowers(w->plan, entry, &lowers);
     /* an ordinary user's copy must be recursive (locked mounts); overlay looks at the top only */
     if ((rc = mnt_clone(AT_FDCWD, w->src, MNT_RO | (w->rootless ? 0 : MNT_TOP), w->userns, &clone,
                         e)) < 0 ||
@@ -147,10 +157,11 @@ static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
             return err_sys(e, "prepare the mask of '%s'", w->src);
         if ((rc = make_mask(w, lower, mask, e)) < 0)
             return rc;
-        lowers = str_printf("%s:%s", m, l);
+        str_addf(&lowers, "%s:", m);
     }
+    str_add(&lowers, l);
     if ((rc = make_dir(at, &merged, e)) < 0 ||
-        (rc = mount_overlay(w, lowers ? lowers : l, up, work, at, e)) < 0)
+        (rc = mount_overlay(w, lowers.p, up, work, at, e)) < 0)
         return rc;
     *ret_fd = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return *ret_fd < 0 ? err_sys(e, "open the workspace") : 0;
@@ -194,21 +205,55 @@ static int bound(const struct workspace *w, int *ret_fd, struct err **e)
     return *ret_fd < 0 ? err_sys(e, "open the workspace") : 0;
 }
 
+/* A sandbox that stays: the copy is made once, in its first layer, and the others lie over it. */
+static int copied_once(const struct workspace *w, int *ret_fd, struct err **e)
+{
+    char at[16], up[64], work[64], base[32], making[40];
+    AUTOCLOSE int src = -1, dst = -1, merged = -1;
+    AUTOSTR struct str lowers = STR_INIT;
+    int rc;
+
+    snprintf(base, sizeof base, "c0/w%u", w->index);
+    snprintf(making, sizeof making, "%s.new", base);
+    if (access(base, F_OK) < 0) {
+        if ((rc = fs_remove_tree(AT_FDCWD, making, e)) < 0)
+            return rc;
+        src = open(w->src, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (src < 0 || mkdir(making, 0755) < 0 ||
+            (dst = open(making, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+            return err_sys(e, "copy '%s'", w->src);
+        if ((rc = same_project(w, src, e)) < 0 ||
+            (rc = copy_tree(src, dst, w->hide, w->uid, w->gid, e)) < 0)
+            return err_wrap(e, "copy '%s'", w->src);
+        if (rename(making, base) < 0)
+            return err_sys(e, "copy '%s'", w->src);
+    }
+    close_p(&dst);
+    if ((dst = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return err_sys(e, "open the copy of '%s'", w->src);
+    name_of(at, 'w', w->index);
+    stack_lowers(w->plan, base + 3, &lowers);
+    lowers.p[lowers.len - 1] = '\0';
+    if ((rc = make_upper(w, dst, up, work, e)) < 0 || (rc = make_dir(at, &merged, e)) < 0 ||
+        (rc = mount_overlay(w, lowers.p, up, work, at, e)) < 0)
+        return rc;
+    *ret_fd = open(at, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open the workspace") : 0;
+}
+
 int workspace_mount(const struct workspace *w, int *ret_fd, struct err **e)
 {
     if (w->mode == WORKSPACE_OVERLAY)
         return overlay(w, ret_fd, e);
+    if (w->mode == WORKSPACE_COPY && w->plan->top)
+        return copied_once(w, ret_fd, e);
     return w->mode == WORKSPACE_COPY ? copied(w, ret_fd, e) : bound(w, ret_fd, e);
 }
 
-int workspace_count(unsigned index, struct changes *ret, struct err **e)
+int workspace_count(const struct plan *p, struct changes *ret, struct err **e)
 {
-    char l[16], u[16];
-    AUTOCLOSE int lower = -1, up = -1;
-    name_of(l, 'l', index);
-    name_of(u, 'u', index);
-    lower = open(l, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    up = open(u, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTOCLOSE int lower = open("l0", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTOCLOSE int up = open(p->top ? "t/w0" : "u0", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (lower < 0 || up < 0)
         return err_sys(e, "open the layers of the workspace");
     return workspace_changes(up, lower, ret, e);

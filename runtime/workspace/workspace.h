@@ -1,7 +1,8 @@
 /* runtime/workspace/workspace.h - the project as the sandbox sees it.
  *
  * Owns:  the directories l<i> (lower) m<i> (mask) u<i> (upper) k<i> (work) w<i> (merged) of the
- *        launcher's scratch file system, which is its working directory.
+ *        launcher's scratch file system, which is its working directory; a sandbox that stays has upper
+ *        and work in its own layer instead (stack.h).
  * Uses:  base/. Runs in the launcher's mount namespace.
  */
 #pragma once
@@ -9,8 +10,9 @@
 #include "oci/plan.h"
 
 struct workspace {
+    const struct plan *plan;
     const char *src; /* host directory */
-    unsigned index;  /* of its scratch directories */
+    unsigned index;  /* of its scratch directories, of its entry w<i> in layers */
     enum workspace_mode mode;
     const struct strv *hide; /* relative to src; may be NULL */
     dev_t dev;               /* what src must still be, where ino is not 0 */
@@ -30,5 +32,5 @@ struct changes {
 };
 /* Counts what upper directory `u` changed over `lower` (files and links; equal content is none). */
 int workspace_changes(int upper, int lower, struct changes *ret, struct err **e);
-/* The same for the scratch directories of workspace `index`. */
-int workspace_count(unsigned index, struct changes *ret, struct err **e);
+/* The same for the project's own, in the scratch directory. */
+int workspace_count(const struct plan *p, struct changes *ret, struct err **e);

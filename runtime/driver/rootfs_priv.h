@@ -1,0 +1,13 @@
+/* runtime/driver/rootfs_priv.h - what rootfs.c and rootfs_overlay.c share. */
+#pragma once
+#include "runtime/driver/rootfs.h"
+
+/* Puts a detached mount at `dst` below root, whose place is made. */
+int rootfs_attach(const struct rootfs *r, int root, int fd, const char *dst, struct err **e);
+/* A system directory as an overlay, writable or free of sockets. */
+int rootfs_add_overlay(const struct rootfs *r, int root, const struct plan_mount *m,
+                       struct err **e);
+/* The root of an image: its layers, and an upper of the sandbox's own. */
+int rootfs_image(const struct rootfs *r, struct err **e);
+int rootfs_overlay(const struct rootfs *r, const char *lowers, const char *like, const char *entry,
+                   const char *at, struct err **e);

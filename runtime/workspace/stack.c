@@ -1,0 +1,48 @@
+#include "runtime/workspace/stack.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+
+int stack_open(const struct plan *p, struct err **e)
+{
+    char name[24];
+    int rc;
+
+    if (symlink(p->top, "t") < 0)
+        return err_sys(e, "name the layer '%s'", p->top);
+    for (size_t i = 0; i < p->chain.n; i++) {
+        snprintf(name, sizeof name, "c%zu", i);
+        if (symlink(p->chain.v[i], name) < 0)
+            return err_sys(e, "name the layer '%s'", p->chain.v[i]);
+        if (access(name, F_OK) < 0)
+            return err_new(e, ERR_CORRUPT, "the layer '%s' is gone; petri fsck says more",
+                           p->chain.v[i]);
+    }
+    if ((rc = fs_remove_tree(AT_FDCWD, "t/work", e)) < 0)
+        return rc;
+    return mkdir("t/work", 0700) < 0 ? err_sys(e, "make a work directory in '%s'", p->top) : 0;
+}
+
+void stack_lowers(const struct plan *p, const char *entry, struct str *ret)
+{
+    for (size_t i = p->chain.n; i-- > 0;) {
+        char name[64];
+        snprintf(name, sizeof name, "c%zu/%s", i, entry);
+        if (access(name, F_OK) == 0)
+            str_addf(ret, "%s:", name);
+    }
+}
+
+int stack_upper(const char *entry, char up[64], char work[64], bool *ret_new, struct err **e)
+{
+    snprintf(up, 64, "t/%s", entry);
+    snprintf(work, 64, "t/work/%s", entry);
+    *ret_new = mkdir(up, 0755) == 0;
+    if ((!*ret_new && errno != EEXIST) || mkdir(work, 0700) < 0)
+        return err_sys(e, "make a layer for '%s'", entry);
+    return 0;
+}
