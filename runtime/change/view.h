@@ -5,7 +5,8 @@
  *        followed, no ".." taken, nothing outside a layer reached, whatever a sandbox does meanwhile.
  *
  * A whiteout (char device 0:0) or a non-directory ends what layers below add to a name; a directory
- * with the xattr trusted.overlay.opaque or user.overlay.opaque "y" ends it below itself.
+ * with the xattr trusted.overlay.opaque (root's sandboxes) or user.overlay.opaque (others') "y" ends it
+ * below itself.
  */
 #pragma once
 #include <stdbool.h>
@@ -29,6 +30,7 @@ struct view {
     struct view_layer *layers; /* top first */
     size_t n;
     struct strv hide; /* relative to the workspace */
+    bool trusted;     /* opaque directories are marked by trusted.*, not user.* */
     char *prefix;     /* of the workspace below the project: "" or "sub/mount/" */
 };
 
@@ -68,16 +70,24 @@ struct vdir {
     struct vpart {
         int fd;
         int layer;
-        bool opaque;
     } * parts;
     size_t n;
+    int cut;    /* the layer whose whiteout, file or opaque directory ends it here; -1: none */
     char *path; /* relative to the workspace */
 };
 int vdir_root(const struct view *v, struct vdir *ret, struct err **e);
 int vdir_lookup(const struct view *v, const struct vdir *d, const char *name, struct entry *ret,
                 struct err **e);
+/* A regular file, as view_open. */
+int vdir_open_file(const struct view *v, const struct vdir *d, const char *name, int *ret_fd,
+                   struct stat *ret_st, struct err **e);
+int vdir_readlink(const struct view *v, const struct vdir *d, const char *name, char **ret,
+                  struct err **e);
 /* ERR_NOT_FOUND where `name` is no directory. */
 int vdir_open(const struct view *v, const struct vdir *d, const char *name, struct vdir *ret,
               struct err **e);
-int vdir_list(const struct view *v, const struct vdir *d, struct strv *ret, struct err **e);
+/* Names in it, sorted, each once: of all layers, or (below > 0) as the layers above index `below`
+ * mention them, whiteouts included. */
+int vdir_list(const struct view *v, const struct vdir *d, int below, struct strv *ret,
+              struct err **e);
 void vdir_free_p(struct vdir *d);
