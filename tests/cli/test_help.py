@@ -15,7 +15,7 @@ SHELLS = ["bash", "zsh", "fish"]
 
 def petri(*args, **kw):
     kw.setdefault("env", {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "TERM": "xterm"})
-    return subprocess.run([BIN, *args], capture_output=True, text=True, timeout=30, check=False, **kw)
+    return subprocess.run([BIN, *args], capture_output=True, text=True, timeout=120, check=False, **kw)
 
 
 def commands():
@@ -57,7 +57,7 @@ def test_version_reads_nothing():
     if not strace:
         return
     p = subprocess.run([strace, "-e", "trace=openat,open,write", BIN, "--version"],
-                       capture_output=True, text=True, timeout=30, check=False)
+                       capture_output=True, text=True, timeout=120, check=False)
     calls = [x for x in p.stderr.splitlines() if not x.startswith("+++")]
     if "ld.so" not in p.stderr:  # statically linked
         assert [c.split("(")[0] for c in calls] == ["write"], p.stderr
@@ -78,7 +78,7 @@ def test_help_of_each(name):
 
 def on_a_terminal(*args, **env):
     master, slave = pty.openpty()
-    subprocess.run([BIN, *args], stdin=slave, stdout=slave, stderr=slave, timeout=30, check=False,
+    subprocess.run([BIN, *args], stdin=slave, stdout=slave, stderr=slave, timeout=120, check=False,
                    env={"TERM": "xterm", **env})
     os.close(slave)
     out = b""
@@ -155,7 +155,7 @@ def test_full_disk():
     for args in (["--version"], ["--help"], ["doctor"], ["completion", "bash"]):
         with open("/dev/full", "w") as full:
             p = subprocess.run([BIN, *args], stdout=full, stderr=subprocess.PIPE, text=True,
-                               timeout=30, check=False)
+                               timeout=120, check=False)
         assert p.returncode == 1, args
 
 
@@ -190,7 +190,7 @@ def test_man_pages_are_clean(tmp_path):
             assert re.match(r"\.(TH|SH|SS|TP|PP|nf|fi|br)\b|[^.']|$", line), line
         if man:
             p = subprocess.run([man, "-man", "-ww", "-Tutf8", str(page)], capture_output=True,
-                               text=True, timeout=30, check=False)
+                               text=True, timeout=120, check=False)
             assert p.stderr == "", p.stderr
 
 
@@ -200,7 +200,7 @@ def bash(*words):
     """What bash offers for the last word."""
     script = ('source <("$PETRI" completion bash); compopt() { :; }; COMP_WORDS=("$@"); '
               'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _petri; printf "%s\\n" "${COMPREPLY[@]}"')
-    p = subprocess.run(["bash", "--norc", "-c", script, "_", "petri", *words], text=True, timeout=30,
+    p = subprocess.run(["bash", "--norc", "-c", script, "_", "petri", *words], text=True, timeout=120,
                        env={"PETRI": BIN, "PATH": os.path.dirname(BIN) + ":/usr/bin:/bin"},
                        capture_output=True, check=False)
     assert p.stderr == "", p.stderr
@@ -257,5 +257,5 @@ def test_completion_script(shell):
             assert re.search(rf"(--|-l ){o}\b", script.stdout), (name, o)
     if shutil.which(shell):
         p = subprocess.run([shell, "-n"], input=script.stdout, capture_output=True, text=True,
-                           timeout=30, check=False)
+                           timeout=120, check=False)
         assert p.returncode == 0 and p.stderr == "", p.stderr

@@ -14,7 +14,7 @@ import stat
 import struct
 import subprocess
 import tarfile
-import time
+import termios
 import zlib
 
 import pytest
@@ -698,6 +698,12 @@ def test_layer_in_use_stays(world):
     assert empty(world)
 
 
+def waits_for_input(p):
+    """Whether a process has read all that there is, and sleeps."""
+    unread = fcntl.ioctl(p.stdin, termios.FIONREAD, bytes(4))
+    return unread == bytes(4) and helpers.processes()[p.pid][1] == "S"
+
+
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_killed_import(world, sig):
     """A polite signal leaves nothing; after SIGKILL the next command that writes clears up."""
@@ -705,12 +711,11 @@ def test_killed_import(world, sig):
     data = Tar().dir("etc").add("big", data=os.urandom(8 << 20)).bytes()
     p.stdin.write(data[:6 << 20])
     p.stdin.flush()
-    wait_for(lambda: layers(world), what="the stage")
-    time.sleep(0.2)
+    wait_for(lambda: layers(world) and waits_for_input(p), what="the stage")
     p.send_signal(sig)
-    p.stdin.close()
-    p.stdin = None
-    out, err = p.communicate(timeout=20)
+    with p.stdin:  # open to the end: only the signal stops it
+        p.stdin = None
+        out, err = p.communicate(timeout=20)
     if sig == signal.SIGKILL:
         assert layers(world)
         image(world, "import", rootfs().save(world.path("r.tar")), "y").ok()

@@ -3,11 +3,10 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
-from helpers import MODE, ROOT, listing, read, wait_for, write
+from helpers import MODE, ROOT, descendants, listing, read, wait_for, write
 
 pytestmark = pytest.mark.skipif(not (shutil.which("dpkg-deb") and os.path.exists("/var/lib/dpkg/status")),
                                 reason="no Debian system")
@@ -227,9 +226,8 @@ def test_killed_builders(petri):
                                        for n in os.listdir(os.path.join(top, d)) if n.startswith("tmp")]
 
     for sig in (signal.SIGINT, signal.SIGKILL):
-        p = petri.start("-u", "0", "--", "true")
-        wait_for(half_made, 60, "a layer being built")
-        time.sleep(0.2)
+        p = petri.start("-u", "0", "--", "sleep", "300")
+        wait_for(lambda: half_made() or "sleep (S)" in descendants(p.pid).values(), what="a layer being built")
         p.send_signal(sig)
         assert p.wait(20) != 0
     petri.run("-u", "0", "--", "touch", "/usr/bin/x", timeout=FIRST).ok()

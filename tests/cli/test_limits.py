@@ -1,6 +1,7 @@
 """Limits: enforced, or refused with a reason; never silently absent."""
 import os
 import re
+import subprocess
 import threading
 import time
 
@@ -45,26 +46,27 @@ def test_memory_of_files_counts_too(petri):
 @pytest.mark.cgroups
 def test_memory_kills_only_the_sandbox(petri, probe):
     probe("hog")
-    other = petri.start("--", "sh", "-c", "echo ready; sleep 2; exit 4")
+    other = petri.start("--", "sh", "-c", "echo ready; read x; exit 4", stdin=subprocess.PIPE)
     assert other.stdout.readline() == b"ready\n"
     petri.run("-m", "64M", "--", "./hog", "300").ok(137)
-    assert other.wait(10) == 4
+    other.communicate(b"\n", timeout=10)
+    assert other.returncode == 4
 
 
 @pytest.mark.cgroups
 def test_cpus(petri):
-    """Half a cpu: about half of the wall time is used by a loop that would take all of it."""
+    """Half a cpu: at most about half of the wall time is used by a loop that would take all of it."""
     r = petri.run("--cpus", "0.5", "--", "python3", "-c",
                   "import time\nt = time.monotonic()\nc = time.process_time()\n"
                   "while time.monotonic() - t < 1.5: pass\n"
                   "print((time.process_time() - c) / (time.monotonic() - t))").ok()
-    assert 0.2 < float(r.out) < 0.75, r
+    assert 0 < float(r.out) < 0.75, r
 
 
 @pytest.mark.cgroups
 def test_limits_are_visible_in_the_cgroup(petri):
     """What was asked for is what the kernel was told (seen from outside, by the process)."""
-    p = petri.start("-m", "100M", "--pids-limit", "50", "--", "sh", "-c", "echo ready; sleep 3")
+    p = petri.start("-m", "100M", "--pids-limit", "50", "--", "sh", "-c", "echo ready; sleep 300")
     assert p.stdout.readline() == b"ready\n"
     pid = wait_for(lambda: [x for x, n in descendants().items() if n.startswith("sleep")])[0]
     groups = dict(x.split(":", 2)[1:] for x in read(f"/proc/{pid}/cgroup").decode().split())
@@ -97,7 +99,7 @@ def test_default_pids(petri, probe):
 def test_pids_are_counted_per_sandbox(petri, probe):
     """Two sandboxes of one user don't take each other's share."""
     probe("forks")
-    a = petri.start("--", "sh", "-c", "for i in $(seq 150); do sleep 20 & done; echo ready; sleep 20")
+    a = petri.start("--", "sh", "-c", "for i in $(seq 150); do sleep 300 & done; echo ready; sleep 300")
     assert a.stdout.readline() == b"ready\n"
     r = petri.run("--", "./forks", "150").ok()
     a.kill()
@@ -139,9 +141,9 @@ def test_disk_beyond_memory_is_a_loop(petri):
 @pytest.mark.user
 def test_disk_beyond_memory_is_watched(petri):
     """Nothing in the kernel stops it, so petri does: the sandbox ends."""
-    j = petri.json("--disk", "1100M", "--", "sh", "-c", "fallocate -l 1300M x; echo STARTED; sleep 10", rc=137)
+    j = petri.json("--disk", "1100M", "--", "sh", "-c", "fallocate -l 1300M x; echo STARTED; sleep 300", rc=137)
     assert j["limits"]["disk"]["enforced"] == "watched" and {"type": "disk"} in j["events"], j
-    assert j["stdout"] == "STARTED\n" and j["wall_ms"] < 9500
+    assert j["stdout"] == "STARTED\n"
 
 
 @pytest.mark.tmpfs
@@ -245,7 +247,7 @@ def peak_of(p):
         m = re.search(rb"VmHWM:\s+(\d+) kB", read(f"/proc/{p.pid}/status"))
         peak = max(peak, int(m.group(1))) if m else peak
         time.sleep(0.02)
-    t.join(10)
+    t.join(60)
     return peak, sink[0]
 
 

@@ -42,7 +42,7 @@ def test_signal(petri):
 
 
 def test_timeout(petri):
-    r = petri.json("--timeout", "1", "--", "sh", "-c", "echo before; sleep 60", rc=124)
+    r = petri.json("--timeout", "2", "--", "sh", "-c", "echo before; sleep 300", rc=124)
     assert r["timed_out"] is True and "timeout" in kinds(r) and r["stdout"] == "before\n"
     assert r["exit_code"] in (124, None)
 
@@ -91,7 +91,7 @@ def test_exactly_the_cap_is_not_truncated(petri):
 
 def test_times(petri):
     r = petri.json("--", "sh", "-c", "sleep 0.4", rc=0)
-    assert 400 <= r["wall_ms"] < 10000 * SLOW
+    assert 400 <= r["wall_ms"] < 60000 * SLOW
     busy = petri.json("--", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done", rc=0)
     assert busy["cpu_ms"] > r["cpu_ms"] and busy["cpu_ms"] > 50, (busy["cpu_ms"], r["cpu_ms"])
     # a child's child counts, waited for or not

@@ -23,7 +23,7 @@ def test_blocked_signals(petri):
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     r = petri.run("--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status", preexec_fn=block).ok()
     assert [x.split()[1].strip("0") for x in r.out.splitlines()] == ["", ""], r
-    p = petri.start("--", "sh", "-c", "echo ready; exec sleep 60", preexec_fn=block)
+    p = petri.start("--", "sh", "-c", "echo ready; exec sleep 300", preexec_fn=block)
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(signal.SIGTERM)
     assert p.wait(10) == 143
@@ -31,11 +31,12 @@ def test_blocked_signals(petri):
 
 def test_nohup(petri):
     """SIGHUP ignored by the caller stays without effect, as nohup promises."""
-    p = petri.start("--", "sh", "-c", "echo ready; sleep 0.5; exit 6",
+    p = petri.start("--", "sh", "-c", "echo ready; read x; exit 6", stdin=subprocess.PIPE,
                     preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert p.stdout.readline() == b"ready\n"
     p.send_signal(signal.SIGHUP)
-    assert p.wait(10) == 6
+    p.communicate(b"\n", timeout=10)
+    assert p.returncode == 6
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077, 0o777])
@@ -91,12 +92,16 @@ def test_stdout_closed_early_by_the_command(petri):
 
 
 def test_both_streams_to_one_pipe(petri):
+    """A line each, the next when the last was seen: they are two pipes inside, whose order petri can't know."""
     r, w = os.pipe()
-    p = petri.start("-q", "--", "sh", "-c", "for i in 1 2 3; do echo o$i; sleep 0.05; echo e$i >&2; sleep 0.05; done",
-                    stdout=w, stderr=w)
+    p = petri.start("-q", "--", "sh", "-c", "for i in 1 2 3; do echo o$i; read x; echo e$i >&2; read x; done",
+                    stdin=subprocess.PIPE, bufsize=0, stdout=w, stderr=w)
     os.close(w)
     with os.fdopen(r) as f:
-        assert f.read().split() == ["o1", "e1", "o2", "e2", "o3", "e3"]
+        for line in ("o1", "e1", "o2", "e2", "o3", "e3"):
+            assert f.readline() == line + "\n"
+            p.stdin.write(b"next\n")
+        assert f.read() == ""
     assert p.wait(10) == 0
 
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from helpers import Tty, descendants, wait_for
+from helpers import Tty, descendants, place, wait_for
 
 
 @pytest.fixture
@@ -63,8 +63,9 @@ def test_window_size(tty):
     assert t.wait() == 0 and b"33 111" in t.seen, t.seen
 
 
-def test_resize(tty):
-    t = tty("--", "bash", "-c", "trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.05; done")
+def test_resize(tty, petri, probes):
+    place(probes, "signals", petri.project)
+    t = tty("--", "sh", "-c", f"./signals {int(signal.SIGWINCH)}; stty size")
     t.expect(rb"ready")
     t.resize(40, 123)
     t.expect(rb"40 123")
@@ -72,26 +73,25 @@ def test_resize(tty):
 
 
 def test_resize_twice_quickly(tty):
-    t = tty("--", "bash", "-c", "echo ready; read x; stty size")
+    t = tty("--", "sh", "-c", "echo ready; until test \"$(stty size)\" = '50 60'; do sleep 0.05; done; echo fits")
     t.expect(rb"ready")
     t.resize(10, 20)
     t.resize(50, 60)
-    time.sleep(0.2)
-    t.send(b"\n")
-    t.expect(rb"50 60")
+    t.expect(rb"fits")
     assert t.wait() == 0
 
 
-def test_ctrl_c(tty):
-    t = tty("--", "bash", "-c", "trap 'echo GOT-INT; exit 3' INT; echo ready; while :; do sleep 0.05; done")
+def test_ctrl_c(tty, petri, probes):
+    place(probes, "signals", petri.project)
+    t = tty("--", "./signals", int(signal.SIGINT))
     t.expect(rb"ready")
     t.send(b"\x03")
-    assert t.wait() == 3 and b"GOT-INT" in t.seen
+    assert t.wait() == 33 and b"got 2" in t.seen
     assert t.restored()
 
 
 def test_ctrl_c_ends_a_plain_command(tty):
-    t = tty("--", "sh", "-c", "echo ready; exec sleep 60")
+    t = tty("--", "sh", "-c", "echo ready; exec sleep 300")
     t.expect(rb"ready")
     t.send(b"\x03")
     assert t.wait() == 130
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_plain_command(tty):
 
 
 def test_ctrl_backslash(tty):
-    t = tty("--", "sh", "-c", "echo ready; exec sleep 60")
+    t = tty("--", "sh", "-c", "echo ready; exec sleep 300")
     t.expect(rb"ready")
     t.send(b"\x1c")
     assert t.wait() == 131
@@ -125,7 +125,7 @@ def test_job_control_inside(tty):
     """The command has a controlling terminal and a session: an interactive shell has no complaint."""
     t = tty("-e", "PS1=PROMPT-", "--", "bash", "--norc", "-i")
     t.expect(rb"PROMPT-")
-    t.send(b"sleep 60 | sleep 60 &\n")
+    t.send(b"sleep 300 | sleep 300 &\n")
     t.expect(rb"\[1\] \d+")
     t.send(b"jobs; kill %1; exit 4\n")
     assert t.wait() == 4
@@ -149,7 +149,7 @@ def test_terminal_is_raw_meanwhile_and_restored(tty):
 
 @pytest.mark.parametrize("sig", ["TERM", "HUP", "INT", "QUIT", "ABRT", "SEGV", "USR1", "PIPE", "ALRM"])
 def test_restored_after_signal(tty, sig):
-    t = tty("--", "sh", "-c", "echo ready; exec sleep 60")
+    t = tty("--", "sh", "-c", "echo ready; exec sleep 300")
     t.expect(rb"ready")
     t.p.send_signal(getattr(signal, "SIG" + sig))
     if sig in ("PIPE", "ALRM"):  # petri may ignore these: then the command lives on
@@ -157,19 +157,19 @@ def test_restored_after_signal(tty, sig):
         if t.p.poll() is None:
             t.p.send_signal(signal.SIGTERM)
     t.wait()
-    wait_for(t.restored, 2, "the terminal's old state")
+    wait_for(t.restored, what="the terminal's old state")
 
 
 def test_restored_after_sigkill(tty):
-    t = tty("--", "sh", "-c", "echo ready; exec sleep 60")
+    t = tty("--", "sh", "-c", "echo ready; exec sleep 300")
     t.expect(rb"ready")
     t.p.kill()
     t.wait()
-    wait_for(t.restored, 2, "the terminal's old state")
+    wait_for(t.restored, what="the terminal's old state")
 
 
 def test_restored_after_timeout(tty):
-    t = tty("--timeout", "1", "--", "sleep", "60")
+    t = tty("--timeout", "1", "--", "sleep", "300")
     assert t.wait() == 124
     assert t.restored()
 
@@ -188,19 +188,20 @@ def test_restored_after_the_command_changed_it(tty):
 
 def test_terminal_goes_away(tty, petri):
     """The window is closed: the command gets its HUP, everything ends."""
-    t = tty("--", "sh", "-c", "echo ready; sleep 60; sleep 60")
+    t = tty("--", "sh", "-c", "echo ready; sleep 300; sleep 300")
     t.expect(rb"ready")
     t.close()
     t.p.wait(10)
-    wait_for(lambda: not descendants(), 3, "the end of all")
+    wait_for(lambda: not descendants(), what="the end of all")
 
 
-def test_suspend(tty):
+def test_suspend(tty, petri, probes):
     """Ctrl-Z belongs to the inside: a bare command that stops does not hang the terminal forever."""
-    t = tty("--", "bash", "-c", "trap 'echo GOT-TSTP; exit 8' TSTP; echo ready; while :; do sleep 0.05; done")
+    place(probes, "signals", petri.project)
+    t = tty("--", "./signals", int(signal.SIGTSTP))
     t.expect(rb"ready")
     t.send(b"\x1a")
-    assert t.wait() == 8 and b"GOT-TSTP" in t.seen
+    assert t.wait() == 33 and b"got 20" in t.seen
 
 
 HOSTILE = rb"A\033]52;c;QUJD\007B\033[31mC\033[0m\033[cD\033P+q544e\033\\E"

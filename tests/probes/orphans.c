@@ -1,5 +1,5 @@
-/* orphans N: leaves N children of its children to PID 1, each of which exits at once; says how many
- * zombies PID 1 has after at most a second. At the limit of processes it waits a little: PID 1 may be
+/* orphans N [SECONDS]: leaves N children of its children to PID 1, each of which exits at once; says
+ * how many zombies PID 1 has after at most that time (default: 20). At the limit of processes it waits a little: PID 1 may be
  * behind, but must not stay behind. */
 #include <ctype.h>
 #include <dirent.h>
@@ -31,7 +31,8 @@ static int zombies(void)
 
 int main(int argc, char **argv)
 {
-    int want = argc > 1 ? atoi(argv[1]) : 100, made = 0, left = 0;
+    int want = argc > 1 ? atoi(argv[1]) : 100, seconds = argc > 2 ? atoi(argv[2]) : 20;
+    int made = 0, left = 0;
 
     puts("STARTED");
     fflush(stdout);
@@ -47,7 +48,7 @@ int main(int argc, char **argv)
         else
             usleep(1000);
     }
-    for (int i = 0; i < 100 && (left = zombies()); i++)
+    for (int i = 0; i < 100 * seconds && (left = zombies()); i++)
         usleep(10000);
     printf("ORPHANED %d ZOMBIES %d\n", made, left);
     return 0;
