@@ -10,14 +10,16 @@
 
 #include "base/fs.h"
 
-static int become_root(int up, int go, struct err **e)
+static int become_root(const struct ids *ids, int up, int go, struct err **e)
 {
     char c = 'M';
     if (unshare(CLONE_NEWUSER) < 0)
         return err_sys(e, "make a user namespace (see petri doctor)");
     if (RETRY(write(up, &c, 1)) != 1 || RETRY(read(go, &c, 1)) != 1)
         return err_new(e, ERR_FAILED, "no map of user ids (see petri doctor)");
-    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 || syscall(SYS_setgroups, 0, NULL) < 0)
+    /* with a single id the kernel has setgroups forbidden; there are no groups to lose then */
+    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0 ||
+        (ids->mode == IDS_SUB && syscall(SYS_setgroups, 0, NULL) < 0))
         return err_sys(e, "become root of the own namespace");
     return 0;
 }
@@ -26,7 +28,7 @@ static _Noreturn void child_main(const struct ids *ids, int (*f)(void *, struct 
                                  int up, int go, pid_t parent)
 {
     struct err *why = NULL;
-    int rc = ids->mode == IDS_SUB ? become_root(up, go, &why) : 0;
+    int rc = ids->mode != IDS_ROOT ? become_root(ids, up, go, &why) : 0;
 
     /* only now: a change of ids forgets it */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -49,7 +51,7 @@ static int serve(const struct ids *ids, pid_t pid, int up, int go, struct str *r
     ssize_t n;
     int rc;
 
-    if (ids->mode == IDS_SUB && RETRY(read(up, &c, 1)) == 1) {
+    if (ids->mode != IDS_ROOT && RETRY(read(up, &c, 1)) == 1) {
         if (c != 'M')
             str_addc(ret_text, c);
         else if ((rc = ids_write_outer(ids, pid, e)) < 0)
