@@ -48,7 +48,7 @@ def left():
 @pytest.fixture(autouse=True)
 def nothing_left():
     yield
-    for _ in range(50):  # systemd removes a scope when it hears that it is empty
+    for _ in range(600):  # systemd removes a scope when it hears that it is empty
         if not left():
             break
         time.sleep(0.1)
@@ -147,7 +147,7 @@ def test_user_manager_hangs(manager):
     try:
         start = time.monotonic()
         rc, out = sh(f"setpriv --reuid 1000 --regid 1000 --clear-groups {UNIT} memory")
-        assert rc == 1 and "within 5 s" in out and time.monotonic() - start < 20, out
+        assert rc == 1 and "within 5 s" in out and time.monotonic() - start < 60, out
     finally:
         os.kill(int(pid), 18)
 
