@@ -189,6 +189,7 @@ static void on_readable(struct stream *s)
     }
     s->off = 0;
     s->len = (size_t)n;
+    s->rest -= (size_t)n < s->rest ? (size_t)n : s->rest;
     if (s->is_input)
         return;
     s->len = cap(s, (size_t)n);
@@ -245,6 +246,35 @@ bool streams_drained(const struct streams *st)
         if (st->s[i] && (st->s[i]->from >= 0 || st->s[i]->len))
             return false;
     return true;
+}
+
+void streams_ended(struct streams *st)
+{
+    enum {
+        TTY_REST = 256 << 10
+    }; /* a terminal does not say; more than its buffers is not its own */
+
+    streams_command_gone(st);
+    for (int i = 1; i < 3; i++) {
+        int n = 0;
+        if (st->s[i] && st->s[i]->from >= 0)
+            st->s[i]->rest = st->master >= 0                                     ? TTY_REST
+                             : ioctl(st->s[i]->from, FIONREAD, &n) == 0 && n > 0 ? (size_t)n
+                                                                                 : 0;
+    }
+}
+
+bool streams_pending(const struct streams *st)
+{
+    return (st->s[1] && st->s[1]->len) || (st->s[2] && st->s[2]->len);
+}
+
+bool streams_rest(const struct streams *st)
+{
+    for (int i = 1; i < 3; i++)
+        if (st->s[i] && st->s[i]->from >= 0 && st->s[i]->rest)
+            return true;
+    return false;
 }
 
 void streams_close(struct streams *st)

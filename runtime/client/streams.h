@@ -24,6 +24,7 @@ struct stream {
     struct stream_output *out; /* for output streams */
     size_t len, off;
     uint64_t passed;
+    size_t rest; /* what was still on its way when the command ended */
     bool marked;
     struct termfilter filter;
     char buf[STREAM_BUF + 128 + TERMFILTER_ROOM];
@@ -56,5 +57,9 @@ void streams_serve(struct streams *st, const struct pollfd *fds);
 /* Nobody is left who could write: what the pipes hold is the rest. */
 void streams_command_gone(struct streams *st);
 bool streams_drained(const struct streams *st);
+/* The command has ended, others may hold its pipes: what they hold now is still the command's. */
+void streams_ended(struct streams *st);
+bool streams_pending(const struct streams *st); /* something waits to be written */
+bool streams_rest(const struct streams *st);    /* not all of the command's own has been read */
 /* Restores the terminal; safe to call twice. */
 void streams_close(struct streams *st);
