@@ -1,5 +1,5 @@
 /* runtime/init/init.c - petri-init, PID 1 of every sandbox: starts the command, reaps, obeys the
- * keeper, and ends with it. Static, no allocation but for a request, no state of its own.
+ * keeper, and ends with it; or, when it is told to serve, answers clients (serve.c). Static, libc only.
  *
  * Owns:  descriptor 3, its connection to the keeper. When that closes, petri-init exits, and the
  *        kernel kills whatever else lives in the pid namespace.
@@ -9,24 +9,18 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "runtime/init/proto.h"
-
-enum { CTL = 3 };
+#include "runtime/init/init.h"
 
 static void fail(enum proto_stage stage, int error)
 {
@@ -55,48 +49,6 @@ static uint32_t missing_protection(uint32_t expect)
     return missing;
 }
 
-static int open_pty(const struct proto_request *r, int *ret_slave)
-{
-    struct winsize ws = { .ws_row = r->head.rows, .ws_col = r->head.cols };
-    int unlock = 0, slave, master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0 ||
-        (slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC)) < 0)
-        fail(STAGE_PTY, errno);
-    ioctl(master, TIOCSWINSZ, &ws);
-    *ret_slave = slave;
-    return master;
-}
-
-static const char *env_path(char **env)
-{
-    for (; *env; env++)
-        if (strncmp(*env, "PATH=", 5) == 0)
-            return *env + 5;
-    return "/usr/local/bin:/usr/bin:/bin";
-}
-
-/* execvpe() with the request's own PATH; tells "not found" from "not executable" by errno. */
-static int exec_search(char **argv, char **env)
-{
-    char buf[4096];
-    int worst = ENOENT;
-
-    if (strchr(argv[0], '/')) {
-        execve(argv[0], argv, env);
-        return errno;
-    }
-    for (const char *p = env_path(env), *q; *p; p = *q ? q + 1 : q) {
-        q = strchrnul(p, ':');
-        if (q == p ||
-            (size_t)snprintf(buf, sizeof buf, "%.*s/%s", (int)(q - p), p, argv[0]) >= sizeof buf)
-            continue;
-        execve(buf, argv, env);
-        if (errno != ENOENT && errno != ENOTDIR)
-            worst = errno;
-    }
-    return worst;
-}
-
 static void child(const struct proto_request *r, int slave, int report)
 {
     struct proto_failed f = { .stage = STAGE_EXEC };
@@ -107,11 +59,7 @@ static void child(const struct proto_request *r, int slave, int report)
     for (int s = 1; s < 65; s++)
         signal(s, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setsid();
-    if (slave >= 0)
-        ioctl(slave, TIOCSCTTY, 0);
-    for (int i = 0; i < 3; i++)
-        dup2(slave >= 0 ? slave : r->stdio[i], i);
+    child_stdio(r, slave);
     report = fcntl(report, F_DUPFD_CLOEXEC, 10);
     dup2(report, 3);
     fcntl(3, F_SETFD, FD_CLOEXEC);
@@ -141,8 +89,8 @@ static pid_t start(const struct proto_request *r)
 
     if (pipe2(pipefd, O_CLOEXEC) < 0)
         fail(STAGE_EXEC, errno);
-    if (r->head.tty)
-        master = open_pty(r, &slave);
+    if (r->head.tty && (master = pty_open(r, &slave)) < 0)
+        fail(STAGE_PTY, errno);
     pid = fork();
     if (pid < 0)
         fail(STAGE_EXEC, errno);
@@ -166,13 +114,8 @@ static pid_t start(const struct proto_request *r)
 
 static void finish(int status, bool timed_out)
 {
-    struct rusage u;
-    struct proto_exit x = { .status = status, .timed_out = timed_out };
+    struct proto_exit x = exit_frame(status, timed_out);
 
-    getrusage(RUSAGE_CHILDREN, &u);
-    x.cpu_usec = (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
-                 (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-    x.maxrss_bytes = (uint64_t)u.ru_maxrss * 1024;
     proto_send(CTL, PROTO_EXIT, &x, sizeof x, NULL, 0);
     _exit(0);
 }
@@ -202,40 +145,22 @@ static void obey(pid_t command)
         kill(-command, (int)sig);
 }
 
-int main(void)
+/* petri run: one command, and PID 1 ends with it. */
+static _Noreturn void run(const struct proto_request *r, const sigset_t *chld)
 {
-    struct proto_hello hello = { .version = PROTO_VERSION, .oldest = PROTO_OLDEST };
-    struct proto_request r = { .stdio = { -1, -1, -1 } };
-    struct proto_header h;
-    struct pollfd pfd[3];
     struct itimerspec deadline = { 0 };
-    sigset_t chld;
-    char *frame = NULL;
-    uint32_t missing;
-    int n = 0;
+    struct pollfd pfd[3];
     pid_t command;
 
-    prctl(PR_SET_DUMPABLE, 0);
-    sigemptyset(&chld);
-    sigaddset(&chld, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &chld, NULL);
-    fcntl(CTL, F_SETFD, FD_CLOEXEC);
-    if (proto_send(CTL, PROTO_HELLO, &hello, sizeof hello, NULL, 0) < 0 ||
-        proto_recv(CTL, &h, &frame, r.stdio, 3, &n, NULL) < 0 || h.type != PROTO_EXEC ||
-        proto_parse_exec(frame, h.len, &r) < 0 || n != (r.head.tty ? 0 : 3))
-        fail(STAGE_REQUEST, EPROTO);
-    missing = missing_protection(r.head.expect);
-    if (missing)
-        fail(STAGE_EXPECT, (int)missing);
     pfd[0] = (struct pollfd){ .fd = CTL, .events = POLLIN };
     pfd[1] =
-        (struct pollfd){ .fd = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
+        (struct pollfd){ .fd = signalfd(-1, chld, SFD_CLOEXEC | SFD_NONBLOCK), .events = POLLIN };
     pfd[2] = (struct pollfd){ .fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC), .events = POLLIN };
     if (pfd[1].fd < 0 || pfd[2].fd < 0)
         fail(STAGE_REQUEST, errno);
-    command = start(&r);
-    deadline.it_value.tv_sec = (time_t)(r.head.timeout_ms / 1000);
-    deadline.it_value.tv_nsec = (long)(r.head.timeout_ms % 1000) * 1000000;
+    command = start(r);
+    deadline.it_value.tv_sec = (time_t)(r->head.timeout_ms / 1000);
+    deadline.it_value.tv_nsec = (long)(r->head.timeout_ms % 1000) * 1000000;
     timerfd_settime(pfd[2].fd, 0, &deadline, NULL);
     for (;;) {
         struct signalfd_siginfo si;
@@ -251,4 +176,39 @@ int main(void)
         if (pfd[0].revents)
             obey(command);
     }
+}
+
+/* Not before the last look: what is missing is named, and nothing starts. */
+static void check_protection(uint32_t expect)
+{
+    uint32_t missing = missing_protection(expect);
+    if (missing)
+        fail(STAGE_EXPECT, (int)missing);
+}
+
+int main(void)
+{
+    struct proto_request r = { 0 };
+    struct proto_serving s = { 0 };
+    struct proto_header h;
+    sigset_t chld;
+    char *frame = NULL;
+    int fds[3] = { -1, -1, -1 }, n = 0;
+
+    prctl(PR_SET_DUMPABLE, 0);
+    sigemptyset(&chld);
+    sigaddset(&chld, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &chld, NULL);
+    fcntl(CTL, F_SETFD, FD_CLOEXEC);
+    if (say_hello(CTL) < 0 || proto_recv(CTL, &h, &frame, fds, 3, &n, NULL) < 0)
+        fail(STAGE_REQUEST, EPROTO);
+    if (h.type == PROTO_SERVE && n == 1 && proto_parse_serve(frame, h.len, &s) == 0) {
+        check_protection(s.head.expect);
+        serve(&s, fds[0]);
+    }
+    memcpy(r.stdio, fds, sizeof fds);
+    if (h.type != PROTO_EXEC || proto_parse_exec(frame, h.len, &r) < 0 || n != (r.head.tty ? 0 : 3))
+        fail(STAGE_REQUEST, EPROTO);
+    check_protection(r.head.expect);
+    run(&r, &chld);
 }

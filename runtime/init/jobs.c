@@ -1,0 +1,195 @@
+/* runtime/init/jobs.c - PID 1's children: supervisors, and what works for PROTO_FS.
+ *
+ * Owns:  deadlines (again, with a grace, in case a supervisor was stopped), and what a dead supervisor
+ *        leaves: whatever is a child of PID 1's and not one of these must die.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/init/server.h"
+
+static void set_timer(struct server *s)
+{
+    struct itimerspec t = { 0 };
+    uint64_t first = 0;
+
+    for (int i = 0; i < s->n_conns; i++) {
+        uint64_t at = s->conns[i].used ? s->conns[i].kill_at : 0;
+        if (at && (!first || at < first))
+            first = at;
+    }
+    if (first == s->wake)
+        return;
+    s->wake = first;
+    t.it_value.tv_sec = (time_t)(first / 1000000000);
+    t.it_value.tv_nsec = (long)(first % 1000000000);
+    timerfd_settime(s->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static void kill_by(struct conn *c, uint64_t at)
+{
+    if (!c->kill_at || at < c->kill_at)
+        c->kill_at = at;
+}
+
+/* When memory runs out, what comes of a client goes before PID 1. The value is inherited, and only one's
+ * own process's can be changed by who has no dump: PID 1 takes it for as long as a fork. */
+pid_t fork_job(struct server *s, int conn)
+{
+    pid_t pid;
+    int error;
+
+    if (s->oom >= 0)
+        (void)!pwrite(s->oom, "100", 3, 0);
+    pid = fork();
+    error = errno;
+    if (pid != 0 && s->oom >= 0)
+        (void)!pwrite(s->oom, s->oom_own, strlen(s->oom_own), 0);
+    errno = error;
+    if (pid == 0) {
+        dup3(conn, CTL, O_CLOEXEC);
+        syscall(SYS_close_range, CTL + 1, ~0U, 0);
+    }
+    return pid;
+}
+
+int refuse(struct conn *c, enum proto_stage stage, int error)
+{
+    struct proto_failed f = { .stage = stage, .error = error };
+    return proto_send_now(c->fd, PROTO_FAILED, &f, sizeof f, NULL, 0);
+}
+
+void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms)
+{
+    volatile unsigned char *state = &s->states[c - s->conns];
+
+    c->deadline = 0;
+    if (timeout_ms && timeout_ms < UINT32_MAX * 1000ULL)
+        c->deadline = now_ns() + timeout_ms * 1000000;
+    *state = EXEC_RUNS;
+    c->exec = true;
+    c->pid = fork_job(s, c->fd);
+    if (c->pid == 0) {
+        struct exec_job job = { .base = s->base, .deadline = c->deadline, .state = state };
+        supervise(&job);
+    }
+    if (c->pid < 0) {
+        c->pid = 0;
+        refuse(c, STAGE_FORK, errno);
+        hang_up(s, c);
+        return;
+    }
+    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLRDHUP | EPOLLET, (uint32_t)(c - s->conns));
+    if (c->deadline) {
+        kill_by(c, c->deadline + GRACE_MS * 1000000ULL);
+        set_timer(s);
+    }
+}
+
+static void last_word(struct server *s, struct conn *c)
+{
+    struct proto_exit x = { .status = SIGKILL };
+
+    x.timed_out = c->deadline && now_ns() >= c->deadline;
+    c->lost = false;
+    if (c->fd >= 0)
+        proto_send_now(c->fd, PROTO_EXIT, &x, sizeof x, NULL, 0);
+    hang_up(s, c);
+}
+
+static void ended(struct server *s, struct conn *c, int status)
+{
+    bool gone = s->states[c - s->conns] != EXEC_RUNS;
+
+    c->pid = 0;
+    c->kill_at = 0;
+    if (!c->exec) {
+        look_at(s, c); /* the next request may be there already */
+        return;
+    }
+    if (status != 0)
+        s->hunting = true;
+    if (status == 0 || gone) {
+        hang_up(s, c);
+        return;
+    }
+    c->lost = true;
+    c->kill_at = now_ns() + LAST_WORD_MS * 1000000ULL;
+}
+
+void reap(struct server *s)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < s->n_conns; i++)
+            if (s->conns[i].used && s->conns[i].pid == pid) {
+                ended(s, &s->conns[i], status);
+                set_timer(s);
+                break;
+            }
+}
+
+static bool ours(const void *arg, pid_t pid)
+{
+    const struct server *s = arg;
+
+    for (int i = 0; i < s->n_conns; i++)
+        if (s->conns[i].used && s->conns[i].pid == pid)
+            return true;
+    return false;
+}
+
+/* One round against what dead supervisors left. */
+void hunt(struct server *s)
+{
+    int n = kill_children(s->children, ours, s);
+
+    if (n < 0)
+        kill(-1, SIGKILL); /* can't tell whose is what: nothing may outlive its deadline */
+    if (n != 0)
+        return;
+    s->hunting = false;
+    for (int i = 0; i < s->n_conns; i++)
+        if (s->conns[i].used && s->conns[i].lost)
+            last_word(s, &s->conns[i]);
+    set_timer(s);
+}
+
+void on_timer(struct server *s)
+{
+    uint64_t now = now_ns(), ticks;
+
+    (void)!read(s->timer, &ticks, sizeof ticks);
+    s->wake = 0;
+    for (int i = 0; i < s->n_conns; i++) {
+        struct conn *c = &s->conns[i];
+        if (!c->used || !c->kill_at || c->kill_at > now)
+            continue;
+        c->kill_at = 0;
+        if (c->lost)
+            last_word(s, c);
+        else if (c->exec && c->pid && s->states[i] == EXEC_RUNS)
+            kill(c->pid, SIGKILL);
+    }
+    set_timer(s);
+}
+
+/* The supervisor kills, if it can. */
+void client_gone(struct server *s, struct conn *c)
+{
+    if (s->states[c - s->conns] != EXEC_RUNS) {
+        hang_up(s, c);
+        return;
+    }
+    kill_by(c, now_ns() + GRACE_MS * 1000000ULL);
+    set_timer(s);
+}
