@@ -1,0 +1,59 @@
+/* runtime/change/apply.h - changes files of a project all together or not at all.
+ *
+ * Order: everything new is written under names of its own beside its place, everything old copied to the
+ * journal, all of it synced, then the plan; then only renames. What is replaced keeps its inode under the
+ * name the new file had, so that taking back needs no room and no luck.
+ * Crash: before the plan is on disk nothing happened, afterwards recover.h finishes it.
+ */
+#pragma once
+#include <signal.h>
+
+#include "runtime/change/journal.h"
+
+struct apply {
+    const struct journal *journal;
+    int root;                             /* the project */
+    const volatile sig_atomic_t *stopped; /* looked at until the first rename; may be NULL */
+    /* New content of a file: new.size bytes of a descriptor (to be closed here) from *ret_from on. */
+    int (*content)(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_from,
+                   struct err **e);
+    void (*progress)(void *arg, size_t done, size_t all); /* may be NULL */
+    void *arg;
+};
+
+/* Sorts the items into the order in which they must happen and finds their anchors. */
+int apply_order(struct op *o, struct err **e);
+/* Does it. Items must be ordered, with old and new as `step` wants them and `seen` as it was looked at.
+ * ERR_BUSY: somebody changed the project meanwhile; nothing was changed then, as with every failure. */
+int apply_run(const struct apply *a, struct op *o, struct err **e);
+
+/* --- parts, shared with recovery --------------------------------------------------------------- */
+
+/* The last directory is kept open: neighbours come one after the other. */
+struct dirs {
+    int root;
+    char *path;
+    int fd;
+};
+int dirs_get(struct dirs *d, const char *path, int *ret_fd, struct err **e);
+int dirs_parent(struct dirs *d, const char *path, int *ret_fd, const char **ret_name,
+                struct err **e);
+void dirs_free_p(struct dirs *d);
+#define DIRS_INIT(root_fd)                                                                         \
+    {                                                                                              \
+        .root = (root_fd), .fd = -1                                                                \
+    }
+
+/* Writes new files and copies old ones; stage_clean() takes away whatever of it is there. */
+int stage_all(const struct apply *a, struct op *o, int entry, struct err **e);
+/* Removes names of this operation from its anchors. Missing directories are fine. */
+int stage_clean(int root, const struct op *o, const struct strv *anchors, struct err **e);
+int stage_sync(const struct apply *a, struct op *o, struct err **e);
+
+/* The renames. Where one fails, those before it are taken back. */
+int commit_all(const struct apply *a, struct op *o, int entry, struct err **e);
+/* rename(2) that never replaces. -1 with errno EEXIST where something is there. */
+int commit_move(int from_dir, const char *from, int to_dir, const char *to);
+/* Swaps two names; where the file system can't, the second name goes to `spare` first. */
+int commit_swap(int temp_dir, const char *temp, const char *spare, int dir, const char *name);
+bool commit_dir_empty(int dir, const char *name);
