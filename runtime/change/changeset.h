@@ -93,6 +93,15 @@ void changeset_free_p(struct changeset *c);
 int changeset_host(const struct record *r, const char *snap, const struct changeset_opts *o,
                    struct changeset *ret, struct err **e);
 
+/* The pairs of views for it, and for two sandboxes (or snapshots) of one project. */
+int pairs_host(const struct record *r, const char *snap, struct view_pair **ret, size_t *ret_n,
+               struct err **e);
+int pairs_between(const struct record *a, const char *a_snap, const struct record *b,
+                  const char *b_snap, struct view_pair **ret, size_t *ret_n, struct err **e);
+/* changeset_make with the ignore rules of r's project and risks marked. Takes the pairs over. */
+int changeset_pairs(const struct record *r, struct view_pair *pairs, size_t n,
+                    const struct changeset_opts *o, struct changeset *ret, struct err **e);
+
 /* The change of a path, or NULL. */
 const struct change *changeset_find(const struct changeset *c, const char *path);
 /* Content of the old or new side: an open regular file, or the text of a link in *ret_link (either may come

@@ -12,7 +12,7 @@
 struct text_line {
     char origin;     /* ' ' '+' '-' */
     bool no_eol;     /* the file ends here without a newline */
-    size_t off, len; /* bytes in text_diff.old (' ' '-') or .new ('+'), newline included */
+    size_t off, len; /* bytes in text_diff.old ('-') or .new (' ' '+'), newline included */
 };
 
 struct text_hunk {
@@ -35,9 +35,16 @@ struct text_diff {
 int text_diff(const char *old, size_t old_len, const char *new, size_t new_len, unsigned context,
               struct text_diff *ret, struct err **e);
 void text_diff_free_p(struct text_diff *d);
+/* Where a line's bytes are. */
+static inline const char *text_line_p(const struct text_diff *d, const struct text_line *l)
+{
+    return (l->origin == '-' ? d->old : d->new) + l->off;
+}
 /* The old text with only the hunks applied whose entry in `take` is true. */
 void text_apply(const struct text_diff *d, const bool *take, struct str *ret);
 /* "@@ -1,3 +1,4 @@ heading\n" and the lines, as a patch has them. */
 void text_format_hunk(const struct text_diff *d, const struct text_hunk *h, struct str *out);
+/* "@@ -1,3 +1,4 @@" alone. */
+void text_format_head(const struct text_hunk *h, struct str *out);
 /* True where git would call it binary: a NUL in the first 8000 bytes. */
 bool text_is_binary(const char *p, size_t n);

@@ -1,0 +1,196 @@
+#include "runtime/change/risk.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "runtime/change/risk_impl.h"
+
+/* Worst first within a class; the first words of a class are what most people would want to know. */
+const struct risk_rule risk_rules[] = {
+    /* refuse: it runs on the host, or names a place outside, without anybody starting it */
+    { "git-dir", RISK_REFUSE, ".git",
+      "a name that some systems take for the git repository itself" },
+    { "git-hooks", RISK_REFUSE,
+      ".husky .githooks .git-hooks .hooks lefthook.yml .lefthook.yml lefthook.toml",
+      "git may run it at the next commit" },
+    { "git-modules", RISK_REFUSE, ".gitmodules gi7eba~?",
+      "git fetches and checks out what it names" },
+    { "bare-repository", RISK_REFUSE, NULL,
+      "a directory that git takes for a repository with its own configuration" },
+    { "hidden", RISK_REFUSE, NULL,
+      "a file that was hidden from the sandbox lies at this path on the host" },
+    { "symlink-out", RISK_REFUSE, NULL, "a link that leads out of the project" },
+    { "special-file", RISK_REFUSE, NULL, "neither a file, a directory nor a link" },
+    { "editor", RISK_REFUSE,
+      ".vscode .idea .devcontainer .devcontainer.json .fleet .zed *.code-workspace .vs "
+      "*.sublime-project",
+      "an editor may run tasks from it when the project is opened" },
+    { "editor-rc", RISK_REFUSE,
+      ".exrc .vimrc .nvimrc .nvim.lua .lvimrc .dir-locals.el .dir-locals-2.el .gdbinit .lldbinit",
+      "an editor or debugger runs it when a file is opened" },
+    { "environment", RISK_REFUSE,
+      ".envrc .mise.toml mise.toml .mise .rtx.toml .tool-versions .autoenv .bashrc .profile .zshrc "
+      "flake.nix shell.nix default.nix devbox.json",
+      "a shell runs it on entering the directory" },
+    { "agent", RISK_REFUSE,
+      ".mcp.json mcp.json .claude .cursor .codex .gemini .aider.conf.yml .continue .windsurf .roo "
+      ".kiro .amazonq .opencode opencode.json",
+      "an agent on the host starts programs or takes permissions from it" },
+    { "package-config", RISK_REFUSE,
+      ".npmrc .yarnrc .yarnrc.yml .yarn .pnpmfile.cjs bunfig.toml pip.conf pip.ini .pypirc "
+      ".cargo/config* "
+      ".bundle/config .mvn gradle-wrapper.* nuget.config .condarc uv.toml",
+      "it says where packages come from or what runs when they are installed" },
+    { "pre-commit", RISK_REFUSE,
+      ".pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.yml .lintstagedrc* "
+      "lint-staged.config.*",
+      "programs that run at the next commit" },
+    { "petri-config", RISK_REFUSE, "petri.json petri.jsonc wonopcode.json wonopcode.jsonc .petri",
+      "petri's own rules for this project" },
+    { "tool-binaries", RISK_REFUSE,
+      ".venv/bin venv/bin .venv/scripts venv/scripts .venv/pyvenv.cfg venv/pyvenv.cfg "
+      "node_modules/.bin sitecustomize.py "
+      "usercustomize.py *.pth",
+      "programs that commands on the host find first" },
+    /* read: somebody must have looked at it */
+    { "git-attributes", RISK_READ, ".gitattributes gi7d29~? .gitconfig",
+      "it can name filters and drivers that git runs" },
+    { "instructions", RISK_READ,
+      "agents.md agent.md claude.md claude.local.md gemini.md .cursorrules .windsurfrules "
+      ".clinerules copilot-instructions.md",
+      "agents take orders from it" },
+    { "ci", RISK_READ,
+      ".github .gitlab .gitlab-ci.yml .gitlab-ci.yaml .circleci .travis.yml azure-pipelines.yml "
+      ".azure-pipelines jenkinsfile .buildkite "
+      ".drone.yml .woodpecker* bitbucket-pipelines.yml appveyor.yml .cirrus.yml .forgejo .gitea "
+      "cloudbuild.yaml .pipelines",
+      "it runs in CI, with its secrets" },
+    { "build", RISK_READ,
+      "makefile gnumakefile *.mk cmakelists.txt *.cmake configure configure.ac meson.build "
+      "justfile .justfile taskfile.yml rakefile gemfile "
+      "*.gemspec package.json setup.py setup.cfg pyproject.toml conftest.py noxfile.py tox.ini "
+      "tasks.py build.rs build.zig build.gradle* "
+      "settings.gradle* pom.xml build.sbt mix.exs *.csproj *.props *.targets dockerfile* "
+      "containerfile docker-compose*.y*ml compose.y*ml "
+      "vagrantfile build.bazel workspace.bazel *.bzl webpack.config.* vite.config.* "
+      "vitest.config.* jest.config.* rollup.config.* "
+      "eslint.config.* .eslintrc* babel.config.* gulpfile.* gruntfile.* next.config.* "
+      "tailwind.config.* postcss.config.* procfile",
+      "building or testing the project runs what it says" },
+    { "secret-file", RISK_READ,
+      ".env .env.* .netrc .git-credentials .pgpass id_rsa id_ecdsa id_ed25519 id_dsa *.pem *.key "
+      "*.p12 *.pfx *.keystore *.jks "
+      ".htpasswd .aws .ssh .gnupg .docker/config.json .kube credentials.json",
+      "a place for secrets" },
+    { "secret", RISK_READ, NULL, "text that looks like a key or password" },
+    { "invisible", RISK_READ, NULL,
+      "characters that can't be seen or that change the order of what is" },
+    { "odd-name", RISK_READ, NULL, "a name with characters that can't be seen" },
+    { "executable", RISK_READ, NULL, "can be started as a program from now on" },
+    { "shebang", RISK_READ, NULL, "a script that names its own interpreter" },
+    { "lockfile", RISK_READ, NULL, "the lock file changed and its manifest did not" },
+    { "test-removed", RISK_READ, NULL, "a test is gone or told not to run" },
+    { "many-deletions", RISK_READ, NULL, "many lines go: more than 50, or a fifth of the file" },
+    { "binary", RISK_READ, NULL, "content that can't be read as text" },
+    { "large", RISK_READ, NULL, "more than 1 MB" },
+    { "unreadable", RISK_READ, NULL, "one side can't be read, so nobody can say what changed" },
+    /* note: worth a word */
+    { "dependency", RISK_NOTE,
+      "package.json requirements*.txt pyproject.toml pipfile cargo.toml go.mod gemfile "
+      "composer.json pom.xml build.gradle* "
+      "environment.yml pubspec.yaml mix.exs",
+      "it may bring new dependencies" },
+    { "generated", RISK_NOTE,
+      "*.min.js *.min.css *_pb2.py *_pb2_grpc.py *.pb.go *.pb.cc *.pb.h *.generated.* *.g.dart "
+      "*.designer.cs *.map *.snap",
+      "looks like the output of a tool" },
+    { "setuid", RISK_NOTE, NULL, "a set-uid or set-gid bit that promote leaves out" },
+};
+const size_t risk_n_rules = ARRAY_LEN(risk_rules);
+
+const char *risk_class_name(enum risk_class c)
+{
+    static const char *const names[] = { "refuse", "read", "note" };
+    return names[c];
+}
+
+const struct risk_rule *risk_find(const char *code)
+{
+    for (size_t i = 0; i < risk_n_rules; i++)
+        if (strcmp(risk_rules[i].code, code) == 0)
+            return &risk_rules[i];
+    return NULL;
+}
+
+int risk_worst(const struct change *ch)
+{
+    int worst = RISK_NOTE + 1;
+    for (size_t i = 0; i < ch->n_risks; i++)
+        if ((int)ch->risks[i].rule->class < worst)
+            worst = (int)ch->risks[i].rule->class;
+    return worst;
+}
+
+/* --- path rules ------------------------------------------------------------------------------------ */
+
+/* The name that DOS-era programs see of a longer one: GITMOD~1 for .gitmodules. */
+static bool short_name_of(const char *name, const char *glob)
+{
+    const char *tilde = strchr(name, '~');
+    size_t n = tilde ? (size_t)(tilde - name) : 0;
+
+    if (!tilde || n == 0 || n > 6 || strspn(tilde + 1, "0123456789") == 0)
+        return false;
+    if (*glob == '.')
+        glob++;
+    size_t literal = strcspn(glob, "*/. ");
+    return literal >= 3 && n <= literal && strncmp(name, glob, n) == 0 && (n == 6 || n == literal);
+}
+
+static bool name_matches(const char *name, const char *glob)
+{
+    return fnmatch(glob, name, 0) == 0 || (*glob == '.' && short_name_of(name, glob));
+}
+
+/* `parts`: the folded components of a path. A pattern "a/b" fits where the two stand side by side anywhere;
+ * a link's last name also fits the first names of a pattern, since what it leads to has the rest. */
+static bool pattern_matches(const char *pattern, size_t len, const struct strv *parts, bool link)
+{
+    AUTOSTRV struct strv globs = { 0 };
+    for (const char *p = pattern, *end = pattern + len; p < end;) {
+        size_t n = strcspn(p, "/ ");
+        strv_take(&globs, str_printf("%.*s", (int)n, p));
+        p += n + 1;
+    }
+    for (size_t i = 0; i < parts->n; i++) {
+        size_t k = 0;
+        while (k < globs.n && i + k < parts->n && name_matches(parts->v[i + k], globs.v[k]))
+            k++;
+        if (k == globs.n || (link && k > 0 && i + k == parts->n))
+            return true;
+    }
+    return false;
+}
+
+bool risk_path_fits(const struct risk_rule *rule, const struct strv *parts, bool link)
+{
+    for (const char *p = rule->patterns; p && *p;) {
+        size_t n = strcspn(p, " ");
+        if (n && pattern_matches(p, n, parts, link))
+            return true;
+        p += n + (p[n] == ' ');
+    }
+    return false;
+}
+
+size_t risk_for_path(const char *path, const struct risk_rule **ret, size_t max)
+{
+    AUTOSTRV struct strv parts = { 0 };
+    size_t n = 0;
+
+    risk_fold(path, &parts);
+    for (size_t i = 0; i < risk_n_rules && n < max; i++)
+        if (risk_path_fits(&risk_rules[i], &parts, false))
+            ret[n++] = &risk_rules[i];
+    return n;
+}
