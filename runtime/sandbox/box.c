@@ -98,6 +98,7 @@ int box_launch(struct box *b, bool count_changes, struct err **e)
     close(pair[1]);
     if (rc < 0)
         return rc;
+    cgroup_set_root(b->cgroup, b->launcher.pid);
     b->launcher_pidfd = (int)syscall(SYS_pidfd_open, b->launcher.pid, 0);
     return b->launcher_pidfd < 0 ? err_sys(e, "pidfd of the launcher") : 0;
 }

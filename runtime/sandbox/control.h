@@ -1,0 +1,24 @@
+/* runtime/sandbox/control.h - a running sandbox is its keeper's: these ask it. A stopped one is whoever's who has the
+ * lock: these do it themselves. ERR_BUSY after two seconds of neither.
+ *
+ * Crash: state_write() is the commit of everything here.
+ */
+#pragma once
+#include "base/json.h"
+#include "runtime/sandbox/start.h"
+
+/* One request to the keeper, and its answer; ERR_NOT_FOUND where none runs. */
+int sandbox_ask(const struct paths *paths, const char *id, const char *request, struct json **ret,
+                struct err **e);
+/* Ends it; 1: it was not running. */
+int sandbox_stop(const struct paths *paths, const char *id, struct err **e);
+int sandbox_snapshot(const struct paths *paths, const char *id, const char *message,
+                     char **ret_snap, uint64_t *ret_paused_ms, struct err **e);
+int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *snap,
+                        struct err **e);
+/* Back to a snapshot; what was there is a new one, *ret_saved. */
+int sandbox_rollback(const struct paths *paths, const char *id, const char *snap, char **ret_saved,
+                     struct err **e);
+/* `n` new sandboxes, running, that start from what `id` holds now. ret has room for n. */
+int sandbox_fork(const struct paths *paths, const char *id, const char *name, size_t n,
+                 struct started *ret, uint64_t *ret_paused_ms, struct err **e);

@@ -1,0 +1,233 @@
+#include "runtime/sandbox/keep.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "base/fs.h"
+#include "runtime/sandbox/events.h"
+#include "runtime/sandbox/run.h"
+#include "runtime/sandbox/snapshot.h"
+
+void kept_free_p(struct kept *k)
+{
+    plan_free_p(&k->plan);
+    plan_holds_free_p(&k->holds);
+    state_free_p(&k->state);
+    close_p(&k->lock);
+    close_p(&k->store);
+}
+
+/* What time it is on the project's own file system: a file made there says so. */
+static void take_stamp(struct state *s)
+{
+    AUTOCLOSE int fd = open(s->project, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    struct timespec now;
+    struct stat st;
+
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        now = st.st_ctim;
+    else
+        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    /* a tick less: the kernel's clock for files stands still that long */
+    s->stamp_sec = (uint64_t)now.tv_sec - (now.tv_nsec < 10000000);
+    s->stamp_nsec = (uint64_t)(now.tv_nsec + (now.tv_nsec < 10000000 ? 1000000000 : 0) - 10000000);
+}
+
+/* The index proves later which blob a file was at the start. It is never written in place. */
+static void keep_index(const struct paths *paths, const struct state *s)
+{
+    AUTOFREE char *dir = state_dir(paths, s->id), *to = path_join(dir, "base.index");
+    AUTOFREE char *from = path_join(s->project, ".git/index");
+    AUTOCLOSE int in = open(from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), out = -1;
+    struct stat st;
+
+    if (in < 0 || fstat(in, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > 256 << 20)
+        return;
+    out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (out < 0 || fs_copy_fd(in, out, NULL) < 0)
+        (void)unlink(to);
+}
+
+int kept_make(const struct paths *paths, struct kept *k, struct err **e)
+{
+    CLEANUP(strv_free_p) struct strv options = k->state.options;
+    bool own = k->state.own;
+    AUTOFREE char *base = NULL;
+    struct ids ids;
+    int rc;
+
+    k->state = (struct state){ 0 };
+    if ((rc = fs_mkdirs(k->plan->top, 0755, e)) < 0)
+        return rc;
+    if (k->plan->mode == WORKSPACE_COPY) {
+        if ((rc = layer_new(paths, &base, e)) < 0)
+            return rc;
+        strv_add(&k->plan->chain, base);
+        strv_add(&k->state.chain, strrchr(base, '/') + 1);
+    }
+    if ((rc = ids_plan(k->plan,
+                       geteuid() != 0 && k->plan->uid != getuid() &&
+                           strcmp(k->plan->image, "host") == 0,
+                       &ids, e)) < 0)
+        return rc;
+    state_from_plan(&k->state, k->plan, &ids);
+    k->state.options = options;
+    options = (struct strv){ 0 };
+    k->state.own = own;
+    k->state.top = str_dup(strrchr(k->plan->top, '/') + 1);
+    take_stamp(&k->state);
+    keep_index(paths, &k->state);
+    return own ? state_own(paths, &k->state, e) : 0;
+}
+
+/* --- the keeper ---------------------------------------------------------------------------------- */
+
+static void say(int pipe, const struct err *e)
+{
+    AUTOFREE char *text = e ? err_text(e) : NULL;
+    char code = e ? (char)e->code : 0;
+    (void)!write(pipe, &code, 1);
+    if (text)
+        (void)!write(pipe, text, strlen(text));
+}
+
+/* Nothing of the caller's is kept: descriptors, terminal, directory. */
+static void leave_caller(const struct paths *paths, const struct kept *k, int pipe)
+{
+    AUTOFREE char *dir = state_dir(paths, k->plan->id), *path = path_join(dir, "log");
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    setsid();
+    (void)!chdir("/");
+    dup2(null, 0);
+    dup2(null, 1);
+    dup2(log >= 0 ? log : null, 2);
+    close_p(&null);
+    close_p(&log);
+    for (int s = 1; s < 32; s++)
+        if (s != SIGKILL && s != SIGSTOP)
+            signal(s, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_NAME, "petri-keeper");
+}
+
+static int parse_times(const struct state *s, struct live *l, struct err **e)
+{
+    CLEANUP(options_free_p) struct options o = { 0 };
+    int rc;
+
+    options_restore(&o, &s->options);
+    if (o.idle_timeout && (rc = parse_duration(o.idle_timeout, &l->idle_ms, e)) < 0)
+        return err_wrap(e, "--idle-timeout");
+    if (o.lifetime && (rc = parse_duration(o.lifetime, &l->life_ms, e)) < 0)
+        return err_wrap(e, "--lifetime");
+    if (o.no_keep_alive && !l->idle_ms)
+        l->idle_ms = 1000;
+    return 0;
+}
+
+struct keeping {
+    struct live live;
+    int store;
+    struct err *e;
+};
+
+/* The record is written while the launcher works. */
+static void write_record(struct live *l)
+{
+    struct keeping *k = (struct keeping *)l;
+    (void)state_write(l->paths, &l->state, &k->e);
+    close_p(&k->store);
+}
+
+static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, int pipe)
+{
+    struct keeping *k = mem_zalloc(sizeof *k);
+    struct live *l = &k->live;
+
+    leave_caller(paths, from, pipe);
+    *l = (struct live){ .paths = paths,
+                        .plan = TAKE_PTR(from->plan),
+                        .holds = from->holds,
+                        .state = from->state,
+                        .lock = TAKE_FD(from->lock),
+                        .listen = -1,
+                        .ctl = -1,
+                        .signals = -1,
+                        .tick = -1,
+                        .on_launched = write_record };
+    l->box = (struct box)BOX_INIT(l->plan, paths);
+    k->store = TAKE_FD(from->store);
+    if (parse_times(&l->state, l, &k->e) < 0 || live_up(l, &k->e) < 0) {
+        say(pipe, k->e);
+        _exit(1);
+    }
+    if (k->e) { /* the record could not be written */
+        live_down(l);
+        say(pipe, k->e);
+        _exit(1);
+    }
+    events_add(paths, "start", &l->state, NULL);
+    say(pipe, NULL);
+    close(pipe);
+    sandbox_sweep(paths);
+    live_loop(l);
+    _exit(0);
+}
+
+int kept_fork(const struct paths *paths, struct kept *k, int *ret_pipe, struct err **e)
+{
+    int p[2];
+    pid_t pid;
+
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return err_sys(e, "pipe");
+    pid = fork();
+    if (pid == 0) {
+        close(p[0]);
+        keeper_main(paths, k, p[1]);
+    }
+    close(p[1]);
+    if (pid < 0) {
+        close(p[0]);
+        return err_sys(e, "start the keeper");
+    }
+    /* the keeper has it now: the lock lives as long as any copy of it */
+    close_p(&k->lock);
+    close_p(&k->store);
+    *ret_pipe = p[0];
+    return 0;
+}
+
+int kept_wait(int pipe, struct err **e)
+{
+    char text[2048], code = ERR_INTERNAL;
+    ssize_t n = RETRY(read(pipe, &code, 1)), got = 0;
+
+    if (n == 1 && code == 0)
+        return 0;
+    while (n > 0 && got < (ssize_t)sizeof text - 1 &&
+           (n = RETRY(read(pipe, text + got, sizeof text - 1 - (size_t)got))) > 0)
+        got += n;
+    text[got] = '\0';
+    return err_new(e, (enum err_code)code, "%s", got ? text : "the keeper ended during the start");
+}
+
+int kept_start(const struct paths *paths, struct kept *k, struct started *ret, struct err **e)
+{
+    AUTOCLOSE int pipe = -1;
+    int rc;
+
+    for (size_t i = 0; i < k->plan->missing.n; i++)
+        strv_add(&ret->missing, k->plan->missing.v[i]);
+    if ((rc = kept_fork(paths, k, &pipe, e)) < 0)
+        return rc;
+    return kept_wait(pipe, e);
+}

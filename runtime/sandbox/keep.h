@@ -1,0 +1,27 @@
+/* runtime/sandbox/keep.h - from a plan to a keeper that runs: shared by start and fork. */
+#pragma once
+#include "runtime/sandbox/live.h"
+#include "runtime/sandbox/start.h"
+
+struct kept {
+    struct plan *plan;
+    struct plan_holds holds;
+    struct state state;
+    int lock;  /* on its directory */
+    int store; /* while its layers have no record */
+    bool made; /* new: nothing of it stays when the start fails */
+};
+#define KEPT_INIT                                                                                  \
+    {                                                                                              \
+        .lock = -1, .store = -1, .holds = {.etc_fd = -1 }                                          \
+    }
+void kept_free_p(struct kept *k);
+
+/* Fills the record of a new one: its first layers, the project's clock, the git index of this moment. */
+int kept_make(const struct paths *paths, struct kept *k, struct err **e);
+/* Forks the keeper; its word comes through the pipe. The lock goes with it. */
+int kept_fork(const struct paths *paths, struct kept *k, int *ret_pipe, struct err **e);
+/* Waits for that word. */
+int kept_wait(int pipe, struct err **e);
+/* Both. */
+int kept_start(const struct paths *paths, struct kept *k, struct started *ret, struct err **e);
