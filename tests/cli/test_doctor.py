@@ -9,10 +9,8 @@ import os
 import pty
 import re
 import shutil
-import statistics
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -159,15 +157,13 @@ def test_bad_words(petri, args):
 
 
 def test_quick(petri):
-    """Below 100 ms; on a machine that is slow at everything, 200 times what a start costs."""
-    def median(sub):
-        took = []
-        for _ in range(7):
-            t = time.monotonic()
-            petri.run(sub=sub).ok()
-            took.append(time.monotonic() - t)
-        return statistics.median(took)
-    assert median("doctor") < max(0.1, 200 * median("--version"))
+    """Below 100 ms; on a machine that is slow at everything, 200 times what a start costs. The best of
+    some, side by side: the machine may be busy with something else."""
+    took = {"doctor": [], "--version": []}
+    for _ in range(10):
+        for sub, times in took.items():
+            times.append(petri.run(sub=sub).ok().seconds)
+    assert min(took["doctor"]) < max(0.1, 200 * min(took["--version"])), took
 
 
 def test_leaves_nothing(petri):
