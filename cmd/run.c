@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "cmd/box_opts.h"
 #include "cmd/cmd.h"
 #include "oci/config.h"
 #include "runtime/sandbox/options.h"
@@ -13,29 +14,13 @@
 #include "runtime/sandbox/run.h"
 
 static const struct opt run_opts[] = {
-    { "env", 'e', "NAME[=VALUE]", "set a variable, or pass the host's", NULL },
-    { "env-file", 0, "FILE", "read variables from a file, one NAME=VALUE a line", "file" },
-    { "workdir", 'w', "DIR", "start there; relative to the project", "dir" },
-    { "user", 'u', "USER[:GROUP]", "run as this user inside (0: may install packages)", "user" },
-    { "interactive", 'i', NULL, "forward stdin (it always is)", NULL },
-    { "tty", 't', NULL, "give the command a terminal (the default on a terminal)", NULL },
-    { "no-tty", 'T', NULL, "give it none", NULL },
-    { "volume", 'v', "SRC:DST[:ro]", "show a host directory or file inside", NULL },
-    { "memory", 'm', "SIZE", "memory limit (2G)", NULL },
-    { "cpus", 0, "N", "cpu limit (2)", NULL },
-    { "pids-limit", 0, "N", "process limit (256)", NULL },
+    BOX_OPTS,
     { "disk", 0, "SIZE", "limit for all files written (half of --memory)", NULL },
     { "timeout", 0, "TIME", "kill everything after this long", NULL },
     { "max-output", 0, "SIZE", "cut each output stream after this much (10M; 0: no limit)", NULL },
-    { "image", 0, "NAME", "the system to run on (host: this machine's own)", "image" },
-    { "network", 0, "POLICY", "network policy; only 'none' so far", "none" },
-    { "workspace", 0, "DIR", "the project, where it is not the one around here", "dir" },
-    { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" },
-    { "read-only", 0, NULL, "no writes to the project's copy", NULL },
-    { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen",
-      "file" },
-    { "name", 0, "NAME", "a name for the sandbox", NULL },
-    { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL },
+    { "interactive", 'i', NULL, "forward stdin (it always is)", NULL },
+    { "tty", 't', NULL, "give the command a terminal (the default on a terminal)", NULL },
+    { "no-tty", 'T', NULL, "give it none", NULL },
     { "keep", 0, NULL, "keep the sandbox and what it wrote, stopped", NULL },
     { "rm", 0, NULL, "throw the sandbox away afterwards (the default)", NULL },
     { "raw-terminal", 0, NULL, "do not filter what the command sends to the terminal", NULL },

@@ -1,0 +1,43 @@
+#include "cmd/life.h"
+
+#include <string.h>
+#include <unistd.h>
+
+void life_free_p(struct life *f)
+{
+    options_free_p(&f->o);
+    paths_free_p(&f->paths);
+}
+
+int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
+{
+    const struct {
+        const char *name;
+        const char **word;
+        bool *flag;
+    } table[] = {
+        { "json", NULL, &f->json },    { "quiet", NULL, &f->quiet },
+        { "force", NULL, &f->force },  { "follow", NULL, &f->follow },
+        { "all", NULL, &f->all },      { "message", &f->message, NULL },
+        { "count", &f->count, NULL },  { "signal", &f->signal, NULL },
+        { "lines", &f->number, NULL },
+    };
+    const struct opt *o;
+    const char *value = NULL;
+    bool bad = false;
+
+    while ((o = cmd_next_opt(c, argc, argv, &value, &bad))) {
+        for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+            if (strcmp(table[i].name, o->name) != 0)
+                continue;
+            if (table[i].word)
+                *table[i].word = value;
+            if (table[i].flag)
+                *table[i].flag = true;
+        }
+        (void)options_set(&f->o, o->name, value);
+    }
+    f->words = argv + optind;
+    f->n_words = argc - optind;
+    return bad ? -1 : 0;
+}

@@ -1,0 +1,17 @@
+/* cmd/life.h - flags and words of the commands about sandboxes that stay. */
+#pragma once
+#include "base/paths.h"
+#include "cmd/cmd.h"
+#include "runtime/sandbox/options.h"
+
+struct life {
+    struct options o;
+    struct paths paths;
+    bool json, quiet, force, follow, all;
+    const char *message, *count, *signal, *number;
+    char **words; /* operands, in argv */
+    int n_words;
+};
+void life_free_p(struct life *f);
+/* 0, or -1 after the mistake was printed. */
+int life_parse(struct life *f, const struct cmd *c, int argc, char **argv);

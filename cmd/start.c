@@ -1,0 +1,504 @@
+/* cmd/start.c - petri start, stop, restart, refresh, fork, snapshot, rollback: the life of a sandbox that stays. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cmd/box_opts.h"
+#include "cmd/cmd.h"
+#include "cmd/life.h"
+#include "runtime/sandbox/control.h"
+#include "runtime/sandbox/probe.h"
+
+static uint64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* What a process that goes on as a keeper must not inherit. */
+static bool settle_process(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGCHLD, SIG_DFL);
+    umask(022);
+    return true;
+}
+
+static int fail(struct err *e, bool json)
+{
+    char *remedy =
+        e && (e->code == ERR_FAILED || e->code == ERR_UNSUPPORTED) ? probe_userns_remedy() : NULL;
+    if (remedy) {
+        err_new(&e, ERR_UNSUPPORTED, "%s", remedy);
+        free(remedy);
+    }
+    return cmd_fail_err(1, e, json);
+}
+
+static void print_started(const struct life *f, const struct started *s, uint64_t us,
+                          const char *word)
+{
+    AUTOJSONW struct jsonw w = { 0 };
+
+    if (f->json) {
+        jw_obj(&w, NULL);
+        jw_str(&w, "id", s->id);
+        jw_str(&w, "name", s->name);
+        jw_str(&w, "state", "running");
+        jw_bool(&w, "created", s->made);
+        jw_bool(&w, "was_running", s->was_running);
+        jw_double(&w, "ms", (double)us / 1000);
+        jw_strv(&w, "missing", &s->missing);
+        jw_end_obj(&w);
+        puts(w.out.p);
+        return;
+    }
+    if (f->quiet)
+        return;
+    if (s->was_running)
+        printf("%s is running\n", s->name ? s->name : s->id);
+    else
+        printf("%s %s (%.0f ms)   next: petri shell | petri exec -- CMD\n",
+               s->name ? s->name : s->id, word, (double)us / 1000);
+    for (size_t i = 0; i < s->missing.n; i++) {
+        AUTOSTR struct str path = STR_INIT;
+        str_add_escaped(&path, s->missing.v[i], strlen(s->missing.v[i]));
+        cmd_note("not in the copy: %s (a mount that is no ordinary file system)", path.p);
+    }
+}
+
+static int start_or_restart(const struct cmd *c, int argc, char **argv, bool restart)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    CLEANUP(started_free_p) struct started s = { 0 };
+    AUTOFREE char *id = NULL;
+    struct err *e = NULL;
+    uint64_t from = now_us();
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f.n_words > 1)
+        return cmd_usage(c, "one sandbox at a time");
+    if (!settle_process() || paths_find(&f.paths, &e) < 0)
+        return fail(e, f.json);
+    if (restart) {
+        if (sandbox_find(&f.paths, f.n_words ? f.words[0] : f.o.name, f.o.workspace, &id, &e) < 0 ||
+            sandbox_stop(&f.paths, id, &e) < 0)
+            return fail(e, f.json);
+    }
+    if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)
+        return fail(e, f.json);
+    print_started(&f, &s, now_us() - from, restart ? "running again" : "running");
+    return 0;
+}
+
+static int start_run(const struct cmd *c, int argc, char **argv)
+{
+    return start_or_restart(c, argc, argv, false);
+}
+
+static int restart_run(const struct cmd *c, int argc, char **argv)
+{
+    return start_or_restart(c, argc, argv, true);
+}
+
+/* Runs `act` on every sandbox that is named, or on the project's own. */
+static int each(const struct cmd *c, int argc, char **argv,
+                int (*act)(struct life *f, const char *id, const char *word, struct err **e))
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    struct err *e = NULL;
+    int status = 0;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (!settle_process() || paths_find(&f.paths, &e) < 0)
+        return fail(e, f.json);
+    for (int i = 0; i < (f.n_words ? f.n_words : 1); i++) {
+        AUTOFREE char *id = NULL;
+        const char *word = f.n_words ? f.words[i] : NULL;
+        if (sandbox_find(&f.paths, word, NULL, &id, &e) < 0 || act(&f, id, word, &e) < 0)
+            status = fail(TAKE_PTR(e), f.json);
+    }
+    return status;
+}
+
+static int stop_one(struct life *f, const char *id, const char *word, struct err **e)
+{
+    AUTOSTATE struct state s = { 0 };
+    int rc = sandbox_stop(&f->paths, id, e);
+
+    if (rc < 0)
+        return rc;
+    (void)state_read(&f->paths, id, &s, NULL);
+    if (f->json)
+        printf("{\"id\":\"%s\",\"state\":\"stopped\",\"was_running\":%s}\n", id,
+               rc == 1 ? "false" : "true");
+    else if (!f->quiet)
+        printf("%s %s\n", s.name ? s.name : id, rc == 1 ? "was stopped already" : "stopped");
+    return 0;
+}
+
+static int stop_run(const struct cmd *c, int argc, char **argv)
+{
+    return each(c, argc, argv, stop_one);
+}
+
+static int refresh_one(struct life *f, const char *id, const char *word, struct err **e)
+{
+    AUTOJSON struct json *j = NULL;
+    int rc = sandbox_ask(&f->paths, id, "{\"op\":\"refresh\"}", &j, e);
+    if (rc == 0 && f->json)
+        printf("{\"id\":\"%s\",\"state\":\"running\"}\n", id);
+    return rc;
+}
+
+static int refresh_run(const struct cmd *c, int argc, char **argv)
+{
+    return each(c, argc, argv, refresh_one);
+}
+
+static void print_fork(const struct life *f, const struct started *s, size_t n, uint64_t us,
+                       uint64_t paused)
+{
+    AUTOJSONW struct jsonw w = { 0 };
+
+    if (f->json) {
+        jw_obj(&w, NULL);
+        jw_arr(&w, "forks");
+        for (size_t i = 0; i < n; i++) {
+            jw_obj(&w, NULL);
+            jw_str(&w, "id", s[i].id);
+            jw_str(&w, "name", s[i].name);
+            jw_end_obj(&w);
+        }
+        jw_end_arr(&w);
+        jw_double(&w, "ms", (double)us / 1000);
+        jw_u64(&w, "paused_ms", paused);
+        jw_end_obj(&w);
+        puts(w.out.p);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        puts(s[i].name);
+    if (paused && !f->quiet)
+        cmd_note("the source was at work: it stood still for %llu ms", (unsigned long long)paused);
+}
+
+static int fork_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOFREE struct started *s = NULL;
+    AUTOFREE char *id = NULL;
+    struct err *e = NULL;
+    uint64_t n = 1, paused = 0, from = now_us();
+    int rc;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f.n_words > 1)
+        return cmd_usage(c, "one source at a time");
+    if (f.count && (parse_uint(f.count, 10000, &n, &e) < 0 || n == 0))
+        return cmd_fail_err(2, e ? e : NULL, f.json);
+    if (f.count && f.o.name)
+        return cmd_usage(c, "--name is for one fork, -n for several");
+    if (f.o.name && options_check_name("--name", f.o.name, &e) < 0)
+        return cmd_fail_err(2, e, f.json);
+    s = mem_zalloc(n * sizeof *s);
+    if (!settle_process() || paths_find(&f.paths, &e) < 0 ||
+        sandbox_find(&f.paths, f.n_words ? f.words[0] : NULL, NULL, &id, &e) < 0)
+        return fail(e, f.json);
+    rc = sandbox_fork(&f.paths, id, f.o.name, n, s, &paused, &e);
+    if (rc == 0)
+        print_fork(&f, s, n, now_us() - from, paused);
+    for (size_t i = 0; i < n; i++)
+        started_free_p(&s[i]);
+    return rc < 0 ? fail(e, f.json) : 0;
+}
+
+/* --- snapshots ----------------------------------------------------------------------------------- */
+
+static int find_one(struct life *f, const char *word, char **ret_id, struct err **e)
+{
+    int rc = paths_find(&f->paths, e);
+    return rc < 0 ? rc : sandbox_find(&f->paths, word, NULL, ret_id, e);
+}
+
+static int snapshot_take(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOFREE char *id = NULL, *snap = NULL;
+    AUTOJSONW struct jsonw w = { 0 };
+    struct err *e = NULL;
+    uint64_t paused = 0, from = now_us();
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f.n_words > 1)
+        return cmd_usage(c, "one sandbox at a time");
+    if (find_one(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0 ||
+        sandbox_snapshot(&f.paths, id, f.message, &snap, &paused, &e) < 0)
+        return fail(e, f.json);
+    if (!f.json) {
+        puts(snap);
+        if (paused && !f.quiet)
+            cmd_note("the sandbox was at work: it stood still for %llu ms",
+                     (unsigned long long)paused);
+        return 0;
+    }
+    jw_obj(&w, NULL);
+    jw_str(&w, "id", id);
+    jw_str(&w, "snapshot", snap);
+    jw_double(&w, "ms", (double)(now_us() - from) / 1000);
+    jw_u64(&w, "paused_ms", paused);
+    jw_end_obj(&w);
+    puts(w.out.p);
+    return 0;
+}
+
+static int snapshot_ls(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOSTATE struct state s = { 0 };
+    AUTOFREE char *id = NULL;
+    AUTOJSONW struct jsonw w = { 0 };
+    struct err *e = NULL;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f.n_words > 1)
+        return cmd_usage(c, "one sandbox at a time");
+    if (find_one(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0 ||
+        state_read(&f.paths, id, &s, &e) < 0)
+        return fail(e, f.json);
+    jw_arr(&w, NULL);
+    for (size_t i = 0; i < s.n_snaps; i++) {
+        const char *text = s.snaps[i].message ? s.snaps[i].message : "";
+        AUTOSTR struct str shown = STR_INIT;
+        str_add_escaped(&shown, text, strlen(text));
+        if (!f.json)
+            printf("%-5s  %s  %s\n", s.snaps[i].id, s.snaps[i].created, shown.p ? shown.p : "");
+        jw_obj(&w, NULL);
+        jw_str(&w, "id", s.snaps[i].id);
+        jw_str(&w, "created", s.snaps[i].created);
+        jw_str(&w, "message", s.snaps[i].message);
+        jw_end_obj(&w);
+    }
+    jw_end_arr(&w);
+    if (f.json)
+        puts(w.out.p);
+    return 0;
+}
+
+/* `[SANDBOX] SNAP`: the last word is the snapshot. */
+static int last_word(struct life *f, const struct cmd *c, char **ret_id, const char **ret_snap,
+                     struct err **e)
+{
+    if (f->n_words < 1 || f->n_words > 2)
+        return cmd_usage(c, "which snapshot? petri snapshot ls lists them");
+    *ret_snap = f->words[f->n_words - 1];
+    return find_one(f, f->n_words == 2 ? f->words[0] : NULL, ret_id, e);
+}
+
+static int snapshot_rm(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOFREE char *id = NULL;
+    const char *snap = NULL;
+    struct err *e = NULL;
+    int rc;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    rc = last_word(&f, c, &id, &snap, &e);
+    if (rc > 0)
+        return rc;
+    if (rc < 0 || sandbox_snapshot_rm(&f.paths, id, snap, &e) < 0)
+        return fail(e, f.json);
+    if (f.json)
+        puts("{}");
+    return 0;
+}
+
+static int rollback_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOFREE char *id = NULL, *saved = NULL;
+    const char *snap = NULL;
+    struct err *e = NULL;
+    int rc;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    rc = last_word(&f, c, &id, &snap, &e);
+    if (rc > 0)
+        return rc;
+    if (rc < 0 || sandbox_rollback(&f.paths, id, snap, &saved, &e) < 0)
+        return fail(e, f.json);
+    if (f.json)
+        printf("{\"id\":\"%s\",\"snapshot\":\"%s\",\"saved\":\"%s\"}\n", id, snap, saved);
+    else if (!f.quiet)
+        printf("back at %s; what was there is %s: petri rollback %s\n", snap, saved, saved);
+    return 0;
+}
+
+#define JSON_OPT                                                                                   \
+    {                                                                                              \
+        "json", 0, NULL, "print one object", NULL                                                  \
+    }
+#define QUIET_OPT                                                                                  \
+    {                                                                                              \
+        "quiet", 'q', NULL, "no word from petri itself", NULL                                      \
+    }
+
+static const struct opt start_opts[] = {
+    BOX_OPTS,
+    { "disk", 0, "SIZE", "limit for all files written (10G)", NULL },
+    { "idle-timeout", 0, "TIME", "stop it when nothing ran for so long", NULL },
+    { "lifetime", 0, "TIME", "stop it after so long", NULL },
+    { "no-keep-alive", 0, NULL, "stop it as soon as nothing runs in it", NULL },
+    QUIET_OPT,
+    JSON_OPT,
+};
+static const struct opt plain_opts[] = { QUIET_OPT, JSON_OPT };
+static const struct opt fork_opts[] = {
+    { "name", 0, "NAME", "a name for the fork", NULL },
+    { "count", 'n', "COUNT", "so many forks", NULL },
+    QUIET_OPT,
+    JSON_OPT,
+};
+static const struct opt snapshot_opts[] = {
+    { "message", 'm', "TEXT", "what it is for", NULL },
+    QUIET_OPT,
+    JSON_OPT,
+};
+
+const struct cmd cmd_start = {
+    .name = "start",
+    .aliases = "up",
+    .summary = "start the project's sandbox, or one by name; make it first where there is none",
+    .usage = "[flags] [SANDBOX]",
+    .about = "Without a name this is the project's own sandbox, found again from any directory of "
+             "the project. "
+             "One that runs already is left as it is; flags that differ from its own are an error "
+             "that names them, "
+             "and petri restart takes them.",
+    .examples = "petri start\tthe project's own\n"
+                "petri start -m 4G --idle-timeout 1h big\tone called big, with limits",
+    .opts = start_opts,
+    .n_opts = ARRAY_LEN(start_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = start_run,
+};
+const struct cmd cmd_restart = {
+    .name = "restart",
+    .summary = "stop and start again; flags given replace its own",
+    .usage = "[flags] [SANDBOX]",
+    .opts = start_opts,
+    .n_opts = ARRAY_LEN(start_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = restart_run,
+};
+const struct cmd cmd_stop = {
+    .name = "stop",
+    .summary = "end all that runs in a sandbox; its files stay",
+    .usage = "[SANDBOX...]",
+    .opts = plain_opts,
+    .n_opts = ARRAY_LEN(plain_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = stop_run,
+};
+const struct cmd cmd_refresh = {
+    .name = "refresh",
+    .summary = "let a sandbox see what changed in the project since its start",
+    .usage = "[SANDBOX...]",
+    .about = "The project's directory is mounted anew. Nothing may run inside.",
+    .opts = plain_opts,
+    .n_opts = ARRAY_LEN(plain_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = refresh_run,
+};
+const struct cmd cmd_fork = {
+    .name = "fork",
+    .summary = "new sandboxes that start from what one holds now",
+    .usage = "[--name NAME | -n COUNT] [SANDBOX]",
+    .about = "Nothing is copied where the source is idle. Where commands run in it, it stands "
+             "still while what it "
+             "changed is copied. Each fork goes its own way from then on.",
+    .opts = fork_opts,
+    .n_opts = ARRAY_LEN(fork_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = fork_run,
+};
+
+static const struct cmd snapshot_ls_cmd = {
+    .name = "ls",
+    .summary = "list a sandbox's snapshots",
+    .usage = "[SANDBOX]",
+    .opts = plain_opts,
+    .n_opts = ARRAY_LEN(plain_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = snapshot_ls,
+};
+static const struct cmd snapshot_rm_cmd = {
+    .name = "rm",
+    .summary = "forget a snapshot",
+    .usage = "[SANDBOX] SNAPSHOT",
+    .opts = plain_opts,
+    .n_opts = ARRAY_LEN(plain_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = snapshot_rm,
+};
+static const struct cmd *const snapshot_subs[] = { &snapshot_ls_cmd, &snapshot_rm_cmd, NULL };
+
+/* `petri snapshot` itself takes one. */
+static int snapshot_run(const struct cmd *c, int argc, char **argv)
+{
+    return argc > 1 && cmd_find_in(snapshot_subs, argv[1]) ? cmd_run_sub(c, argc, argv)
+                                                           : snapshot_take(c, argc, argv);
+}
+
+const struct cmd cmd_snapshot = {
+    .name = "snapshot",
+    .aliases = "snap",
+    .summary = "keep a sandbox's files as they are now",
+    .usage = "[-m TEXT] [SANDBOX]",
+    .about = "Root and workspace together. petri rollback goes back to it, petri fork and petri "
+             "diff --from "
+             "start from it.",
+    .opts = snapshot_opts,
+    .n_opts = ARRAY_LEN(snapshot_opts),
+    .complete = "sandbox",
+    .subs = snapshot_subs,
+    .usage_exit = 2,
+    .run = snapshot_run,
+};
+const struct cmd cmd_rollback = {
+    .name = "rollback",
+    .summary = "put a sandbox's files back to a snapshot",
+    .usage = "[SANDBOX] SNAPSHOT",
+    .about = "What runs inside is ended. What was there becomes a snapshot itself, so that a "
+             "rollback can be "
+             "taken back. To take back a promotion into the project: petri undo.",
+    .opts = plain_opts,
+    .n_opts = ARRAY_LEN(plain_opts),
+    .complete = "sandbox",
+    .usage_exit = 2,
+    .run = rollback_run,
+};
