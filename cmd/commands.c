@@ -9,8 +9,7 @@ extern const struct cmd cmd_run, cmd_exec_, cmd_shell, cmd_fs, cmd_cp, cmd_ls, c
     cmd_doctor, cmd_help, cmd_completion, cmd_version;
 
 const struct cmd *const commands[] = {
-    &cmd_run,      &cmd_start,      &cmd_stop,    &cmd_restart, &cmd_refresh, &cmd_fork,
-    &cmd_snapshot, &cmd_rollback,   &cmd_exec_,   &cmd_shell,   &cmd_fs,      &cmd_cp,
-    &cmd_fs,       &cmd_cp,         &cmd_ls,      &cmd_rm,      &cmd_image,   &cmd_doctor,
-    &cmd_help,     &cmd_completion, &cmd_version, NULL,
+    &cmd_run,      &cmd_start,  &cmd_stop,  &cmd_restart,    &cmd_refresh, &cmd_fork, &cmd_snapshot,
+    &cmd_rollback, &cmd_exec_,  &cmd_shell, &cmd_fs,         &cmd_cp,      &cmd_ls,   &cmd_rm,
+    &cmd_image,    &cmd_doctor, &cmd_help,  &cmd_completion, &cmd_version, NULL,
 };

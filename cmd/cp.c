@@ -223,6 +223,9 @@ static int cp_run(const struct cmd *cmd, int argc, char **argv)
         return 2;
     if (argc - optind != 2)
         return cmd_usage(cmd, "two paths are needed, like: petri cp file :/tmp/");
+    for (int i = optind; i < argc; i++)
+        if (strcmp(argv[i], "-") == 0)
+            return cmd_usage(cmd, "'-': there are no archives here; a file of that name is ./-");
     from = target_prefix(argv[optind], &src);
     to = target_prefix(argv[optind + 1], &dst);
     if (!from == !to)
