@@ -172,6 +172,7 @@ void cgroup_stats(const struct cgroup *c, struct cgroup_stats *ret)
 void cgroup_set_root(struct cgroup *c, pid_t pid)
 {
     c->root = pid;
+    c->root_start = cgroup_start_time(pid);
 }
 
 struct cgroup *cgroup_free(struct cgroup *c)

@@ -119,7 +119,7 @@ static bool by_signal(struct cgroup *c)
             return false;
         for (size_t i = 0; i < l.n; i++) {
             const struct cgroup_proc *p = &l.v[i], *known;
-            if (p->halted)
+            if (p->halted || p->pid == getpid())
                 continue;
             busy = true;
             known = cgroup_procs_find(&c->stopped, p->pid);

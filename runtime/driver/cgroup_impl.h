@@ -61,6 +61,7 @@ struct cgroup {
     char *
         parents[CTL_N]; /* the directory it lies in; NULL: no leaf, or the same as an earlier one */
     pid_t root;         /* the topmost process, 0: not said */
+    uint64_t root_start;
     enum cgroup_frozen frozen;
     struct cgroup_procs stopped; /* by us, to be continued */
     pid_t guard;                 /* while frozen: kills the sandbox if we die */

@@ -161,7 +161,9 @@ int cgroup_procs_read(const struct cgroup *c, struct cgroup_procs *ret)
 {
     *ret = (struct cgroup_procs){ 0 };
     if (c->root) {
-        (void)add_proc(ret, c->root);
+        /* where it is gone another process may have its number */
+        if (c->root_start && cgroup_start_time(c->root) == c->root_start)
+            (void)add_proc(ret, c->root);
         for (size_t i = 0; i < ret->n; i++)
             add_children(ret, ret->v[i].pid);
         return 0;
@@ -267,7 +269,10 @@ int cgroup_kill(struct cgroup *c)
     int rc = 0;
 
     if (c->kind == CG_NONE && c->root) {
-        for (int i = 0; i < 1000 && (rc = kill_tree(c, -1)) > 0; i++)
+        /* the topmost last: what it leaves behind would no longer be below it */
+        for (int i = 0; i < 1000 && (rc = kill_tree(c, c->root)) > 0; i++)
+            cgroup_pause_us(2000);
+        for (int i = 0; i < 1000 && rc == 0 && kill_tree(c, -1) > 0; i++)
             cgroup_pause_us(2000);
         rc = rc > 0 ? -EBUSY : rc;
     }

@@ -246,9 +246,15 @@ static void test_nobody(void)
 
     if (!c)
         return;
-    cgroup_set_root(c, getpid());
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (;;)
+            pause();
+    }
+    cgroup_set_root(c, pid);
     CHECK(cgroup_freeze(c, &e) < 0 && e, "a sandbox without a first process was frozen");
     cgroup_thaw(c);
+    CHECK(kill(pid, SIGKILL) == 0 && ends(pid), "child");
     cgroup_free(c);
 }
 
