@@ -10,6 +10,14 @@ bool text_is_binary(const char *p, size_t n)
     return n && memchr(p, 0, n < 8000 ? n : 8000) != NULL;
 }
 
+void text_blob_id(const char *p, size_t n, char ret[TEXT_BLOB_HEX + 1])
+{
+    git_oid id;
+    if (git_odb_hash(&id, p, n, GIT_OBJECT_BLOB) < 0)
+        memset(&id, 0, sizeof id);
+    git_oid_tostr(ret, TEXT_BLOB_HEX + 1, &id);
+}
+
 void text_diff_free_p(struct text_diff *d)
 {
     for (size_t i = 0; i < d->n_hunks; i++)

@@ -1,25 +1,14 @@
 #include "runtime/change/record.h"
 
-#include <ctype.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "runtime/client/client.h"
 
 static const size_t max_record = 16 << 20;
-
-bool record_name_valid(const char *name)
-{
-    size_t n = strlen(name);
-    if (n == 0 || n > 64 || !isalnum((unsigned char)name[0]))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))
-            return false;
-    return true;
-}
 
 static void snapshot_free(struct snapshot *s)
 {
@@ -197,51 +186,21 @@ static int load_id(const char *data, const char *id, const char *word, struct re
 
 /* --- which one ----------------------------------------------------------------------------------- */
 
-static char *link_to_id(const char *data, const char *dir, const char *name)
-{
-    AUTOFREE char *path = str_printf("%s/%s/%s", data, dir, name), *id = NULL;
-    id = fs_readlink(AT_FDCWD, path);
-    return id && record_name_valid(id) ? TAKE_PTR(id) : NULL;
-}
-
-/* The sandbox of the project that the working directory is in: from here upwards, the first directory that
- * has one. */
-static char *own_sandbox(const char *data)
-{
-    AUTOFREE char *cwd = getcwd(NULL, 0);
-    struct stat st;
-
-    while (cwd) {
-        if (stat(cwd, &st) == 0) {
-            AUTOFREE char *key = str_printf("%llx-%llx", (unsigned long long)st.st_dev,
-                                            (unsigned long long)st.st_ino);
-            char *id = link_to_id(data, "projects", key);
-            if (id)
-                return id;
-        }
-        char *slash = strrchr(cwd, '/');
-        if (!slash || !cwd[1])
-            break;
-        slash[slash == cwd] = '\0';
-    }
-    return NULL;
-}
-
 int record_load(const char *data, const char *word, struct record *ret, struct err **e)
 {
-    AUTOFREE char *id = NULL;
+    const struct petri_client client = { .data = (char *)(uintptr_t)data };
+    struct petri_sandbox found = { 0 };
+    struct petri_error why = PETRI_ERROR_INIT;
+    int rc = client_find(&client, word, NULL, &found, &why);
 
-    if (!word) {
-        id = own_sandbox(data);
-        if (!id)
-            return err_new(e, ERR_NOT_FOUND,
-                           "this project has no sandbox; make one with petri start, or name one");
-        return load_id(data, id, id, ret, e);
-    }
-    if (!record_name_valid(word))
-        return err_new(e, ERR_INVALID, "'%.80s' is no name of a sandbox; see petri ls", word);
-    id = link_to_id(data, "names", word);
-    return load_id(data, id ? id : word, word, ret, e);
+    if (rc < 0)
+        rc = err_new(e, str_eq(why.code, "not_found") ? ERR_NOT_FOUND : ERR_INVALID, "%s",
+                     why.message);
+    else
+        rc = load_id(data, found.id, word ? word : found.id, ret, e);
+    free(found.name);
+    free(found.sub);
+    return rc;
 }
 
 int record_load_at(const char *data, const char *word, struct record *ret, char **ret_snap,

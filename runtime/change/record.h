@@ -41,7 +41,8 @@ struct record {
     struct timespec stamp; /* the project's clock at creation, {0,0}: not recorded */
 };
 
-/* `word`: a name, an id, or NULL for the sandbox of the project that the working directory is in. */
+/* `word`: a name, an id or its beginning, or NULL for the sandbox of the project that the working directory
+ * is in (runtime/client/find.c). */
 int record_load(const char *data, const char *word, struct record *ret, struct err **e);
 void record_free_p(struct record *r);
 /* "NAME" or "NAME@SNAP" ("@SNAP" means the project's own sandbox); *ret_snap is NULL without one. */
@@ -51,8 +52,6 @@ int record_load_at(const char *data, const char *word, struct record *ret, char 
 int record_layers(const struct record *r, const char *snap, struct strv *ret, struct err **e);
 /* What to call it in a message: its name, else its id. */
 const char *record_label(const struct record *r);
-/* True for what may be a sandbox's name or id: never a path, an option or anything long. */
-bool record_name_valid(const char *name);
 /* The project's root directory, only while it still is the one that `start` saw: an O_PATH descriptor
  * that openat2 takes. ERR_NOT_FOUND: gone; ERR_DENIED: another directory lies there now. */
 int record_open_project(const struct record *r, int *ret_fd, struct err **e);

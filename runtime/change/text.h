@@ -46,5 +46,8 @@ void text_apply(const struct text_diff *d, const bool *take, struct str *ret);
 void text_format_hunk(const struct text_diff *d, const struct text_hunk *h, struct str *out);
 /* "@@ -1,3 +1,4 @@" alone. */
 void text_format_head(const struct text_hunk *h, struct str *out);
+/* The id that git gives a blob of this content. */
+enum { TEXT_BLOB_HEX = 40 };
+void text_blob_id(const char *p, size_t n, char ret[TEXT_BLOB_HEX + 1]);
 /* True where git would call it binary: a NUL in the first 8000 bytes. */
 bool text_is_binary(const char *p, size_t n);

@@ -1,0 +1,166 @@
+/* runtime/change/count.c - `petri-change count`: a sandbox's changes in numbers, for petri status. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "runtime/change/diff.h"
+#include "runtime/change/library.h"
+#include "runtime/change/render.h"
+#include "runtime/change/risk.h"
+#include "runtime/change/talk.h"
+
+/* A project of any size must not make `status` slow: beyond this the number is a lower bound. */
+enum { MAX_ENTRIES = 200000, MAX_DEPTH = 100 };
+
+struct drift {
+    const struct record *r;
+    struct ignore *ignore;
+    uint64_t seen, changed;
+};
+
+static bool after(struct timespec a, struct timespec b)
+{
+    return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
+static bool hidden(const struct record *r, const char *path)
+{
+    for (size_t i = 0; i < r->hide.n; i++)
+        if (path_below(path, r->hide.v[i]))
+            return true;
+    return false;
+}
+
+/* Files of the host that are newer than the sandbox; an unreadable directory counts for nothing. */
+static void drift_in(struct drift *d, int at, const char *name, const char *path, unsigned depth)
+{
+    int fd = fs_open_beneath(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, 0);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *de;
+    struct stat st;
+
+    if (!dir && fd >= 0)
+        close(fd);
+    while (dir && d->seen < MAX_ENTRIES && (de = readdir(dir))) {
+        if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") || !strcmp(de->d_name, ".git"))
+            continue;
+        AUTOFREE char *sub = str_printf("%s%s%s", path, *path ? "/" : "", de->d_name);
+        d->seen++;
+        if (fstatat(dirfd(dir), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || hidden(d->r, sub))
+            continue;
+        bool is_dir = S_ISDIR(st.st_mode);
+        if (!is_dir && !after(st.st_ctim, d->r->stamp))
+            continue;
+        if (d->ignore && ignore_path(d->ignore, sub, is_dir))
+            continue;
+        if (!is_dir)
+            d->changed++;
+        else if (depth < MAX_DEPTH)
+            drift_in(d, dirfd(dir), de->d_name, sub, depth + 1);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static int count_drift(const struct record *r, struct drift *ret, struct err **e)
+{
+    CLEANUP(ignore_free_p) struct ignore *ignore = NULL;
+    AUTOCLOSE int root = -1;
+    int rc;
+
+    *ret = (struct drift){ .r = r };
+    if (!r->stamp.tv_sec)
+        return 0;
+    if ((rc = record_open_project(r, &root, e)) < 0 ||
+        (rc = ignore_open(r->project, &ignore, e)) < 0)
+        return rc;
+    ret->ignore = ignore;
+    drift_in(ret, root, ".", "", 0);
+    ret->ignore = NULL;
+    return 0;
+}
+
+/* Each code once. */
+static void flags(struct jsonw *w, const struct changeset *c)
+{
+    jw_arr(w, "flags");
+    for (size_t i = 0; i < risk_n_rules; i++) {
+        uint64_t n = 0;
+        for (size_t k = 0; k < c->n; k++)
+            for (size_t m = 0; m < c->v[k].n_risks; m++)
+                n += c->v[k].risks[m].rule == &risk_rules[i];
+        if (n)
+            jw_str(w, NULL, risk_rules[i].code);
+    }
+    jw_end_arr(w);
+}
+
+static int look(void *arg, struct err **e)
+{
+    const struct record *r = arg;
+    CLEANUP(changeset_free_p) struct changeset c = { 0 };
+    AUTOJSONW struct jsonw w = { 0 };
+    struct drift drift;
+    struct totals t;
+    int rc;
+
+    if ((rc = changeset_host(r, NULL, NULL, &c, e)) < 0 || (rc = count_drift(r, &drift, e)) < 0)
+        return rc;
+    render_totals(&c, &t);
+    jw_obj(&w, NULL);
+    jw_u64(&w, "added", t.added);
+    jw_u64(&w, "modified", t.modified);
+    jw_u64(&w, "deleted", t.deleted);
+    jw_u64(&w, "ignored", t.ignored);
+    jw_u64(&w, "refused", t.refused);
+    flags(&w, &c);
+    jw_str(&w, "change", c.id);
+    jw_u64(&w, "host_changed", drift.changed);
+    jw_bool(&w, "host_changed_at_least", drift.seen >= MAX_ENTRIES);
+    jw_end_obj(&w);
+    talk_json(&w);
+    fflush(stdout);
+    return 0;
+}
+
+int count_main(const char *data, int argc, char **argv)
+{
+    CLEANUP(words_free_p) struct words w = { 0 };
+    CLEANUP(record_free_p) struct record r = { 0 };
+    struct err *e = NULL;
+
+    words_split(argc, argv, &w);
+    if (record_load(data, w.operands.n ? w.operands.v[0] : NULL, &r, &e) < 0 ||
+        record_run_inside(&r, look, &r, &e) < 0)
+        return talk_fail(e, w.json);
+    return 0;
+}
+
+int risks_main(const char *data, int argc, char **argv)
+{
+    CLEANUP(words_free_p) struct words w = { 0 };
+
+    words_split(argc, argv, &w);
+    if (w.json) {
+        AUTOJSONW struct jsonw j = { .pretty = true };
+        jw_arr(&j, NULL);
+        for (size_t i = 0; i < risk_n_rules; i++) {
+            jw_obj(&j, NULL);
+            jw_str(&j, "code", risk_rules[i].code);
+            jw_str(&j, "class", risk_class_name(risk_rules[i].class));
+            jw_str(&j, "reason", risk_rules[i].reason);
+            jw_str(&j, "patterns", risk_rules[i].patterns);
+            jw_end_obj(&j);
+        }
+        jw_end_arr(&j);
+        talk_json(&j);
+        return 0;
+    }
+    for (size_t i = 0; i < risk_n_rules; i++)
+        printf("%-6s %-16s %s%s%s\n", risk_class_name(risk_rules[i].class), risk_rules[i].code,
+               risk_rules[i].reason, risk_rules[i].patterns ? ": " : "",
+               risk_rules[i].patterns ? risk_rules[i].patterns : "");
+    return 0;
+}

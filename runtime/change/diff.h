@@ -1,0 +1,9 @@
+/* runtime/change/diff.h - `petri diff`, and the numbers for `petri status`. */
+#pragma once
+
+/* petri-change diff DATA [json|stat|name-status|patch|exit-code|rootfs|from=X|path=P]... -- [A [B]] */
+int diff_main(const char *data, int argc, char **argv);
+/* petri-change count DATA [json] -- [SANDBOX] */
+int count_main(const char *data, int argc, char **argv);
+/* petri-change risks DATA [json] -- */
+int risks_main(const char *data, int argc, char **argv);
