@@ -57,6 +57,8 @@ void jw_double(struct jsonw *w, const char *key, double v);
 void jw_bool(struct jsonw *w, const char *key, bool v);
 void jw_null(struct jsonw *w, const char *key);
 void jw_strv(struct jsonw *w, const char *key, const struct strv *l);
+/* A tree that was read; NULL becomes null. */
+void jw_json(struct jsonw *w, const char *key, const struct json *j);
 static inline void jsonw_free_p(struct jsonw *w)
 {
     str_reset(&w->out);

@@ -160,3 +160,34 @@ void jw_strv(struct jsonw *w, const char *key, const struct strv *l)
         jw_str(w, NULL, l->v[i]);
     jw_end_arr(w);
 }
+
+void jw_json(struct jsonw *w, const char *key, const struct json *j)
+{
+    switch (j ? j->type : JSON_NULL) {
+    case JSON_NULL:
+        jw_null(w, key);
+        break;
+    case JSON_BOOL:
+        jw_bool(w, key, j->boolean);
+        break;
+    case JSON_NUMBER:
+        begin(w, key);
+        str_add(&w->out, j->string);
+        break;
+    case JSON_STRING:
+        jw_str(w, key, j->string);
+        break;
+    case JSON_ARRAY:
+        jw_arr(w, key);
+        for (size_t i = 0; i < j->n; i++)
+            jw_json(w, NULL, j->items[i]);
+        jw_end_arr(w);
+        break;
+    case JSON_OBJECT:
+        jw_obj(w, key);
+        for (size_t i = 0; i < j->n; i++)
+            jw_json(w, j->keys[i], j->items[i]);
+        jw_end_obj(w);
+        break;
+    }
+}

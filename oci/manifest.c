@@ -142,42 +142,6 @@ const struct desc *index_platform(const struct index *i, const char *os, const c
     return NULL;
 }
 
-void jw_json(struct jsonw *w, const char *key, const struct json *j)
-{
-    switch (j->type) {
-    case JSON_NULL:
-        jw_null(w, key);
-        break;
-    case JSON_BOOL:
-        jw_bool(w, key, j->boolean);
-        break;
-    case JSON_STRING:
-        jw_str(w, key, j->string);
-        break;
-    case JSON_NUMBER: {
-        uint64_t v;
-        /* nothing in an index is a fraction or negative; the rest would lose digits */
-        if (parse_uint(j->string, UINT64_MAX, &v, NULL) == 0)
-            jw_u64(w, key, v);
-        else
-            jw_double(w, key, strtod(j->string, NULL));
-        break;
-    }
-    case JSON_ARRAY:
-        jw_arr(w, key);
-        for (size_t i = 0; i < j->n; i++)
-            jw_json(w, NULL, j->items[i]);
-        jw_end_arr(w);
-        break;
-    case JSON_OBJECT:
-        jw_obj(w, key);
-        for (size_t i = 0; i < j->n; i++)
-            jw_json(w, j->keys[i], j->items[i]);
-        jw_end_obj(w);
-        break;
-    }
-}
-
 const char *oci_host_arch(void)
 {
     static const char *const names[][2] = {

@@ -49,7 +49,5 @@ void manifest_free_p(struct manifest *m);
 /* The manifest of an index for a platform; attestations ("unknown") never match. */
 const struct desc *index_platform(const struct index *i, const char *os, const char *arch,
                                   const char *variant);
-/* Writes a parsed tree again. */
-void jw_json(struct jsonw *w, const char *key, const struct json *j);
 /* The machine's architecture in OCI's words: "amd64", "arm64". */
 const char *oci_host_arch(void);

@@ -20,6 +20,11 @@ static int open_output(struct live *l, struct job *j, struct err **e)
 
     if (rc < 0)
         return rc;
+    /* those of earlier starts keep their numbers */
+    while (fs_exists(path)) {
+        free(path);
+        path = str_printf("%s/%u.out", jobs, j->number = ++l->last_job);
+    }
     j->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     return j->file < 0 ? err_sys(e, "make '%s'", path) : 0;
 }

@@ -169,18 +169,24 @@ static bool is_locked(const char *dir)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
 }
 
-int state_read(const struct paths *paths, const char *id, struct state *ret, struct err **e)
+int state_text(const struct paths *paths, const char *id, char **ret, struct err **e)
 {
-    AUTOFREE char *dir = state_dir(paths, id), *path = path_join(dir, "state.json"), *text = NULL;
-    AUTOJSON struct json *j = NULL;
-    AUTOSTATE struct state s = { 0 };
-    size_t n;
-    int rc;
-
+    AUTOFREE char *dir = state_dir(paths, id), *path = path_join(dir, "state.json");
     if (!fs_exists(path))
         return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", id);
-    if ((rc = fs_read(AT_FDCWD, path, 16 << 20, &text, &n, e)) < 0 ||
-        (rc = json_parse(text, n, &j, e)) < 0)
+    return fs_read(AT_FDCWD, path, 16 << 20, ret, NULL, e);
+}
+
+int state_read(const struct paths *paths, const char *id, struct state *ret, struct err **e)
+{
+    AUTOFREE char *dir = state_dir(paths, id), *text = NULL;
+    AUTOJSON struct json *j = NULL;
+    AUTOSTATE struct state s = { 0 };
+    int rc = state_text(paths, id, &text, e);
+
+    if (rc == -ERR_NOT_FOUND)
+        return rc;
+    if (rc < 0 || (rc = json_parse(text, strlen(text), &j, e)) < 0)
         return err_wrap(e, "the record of sandbox '%s'", id);
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         const struct member *m = &members[i];

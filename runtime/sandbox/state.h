@@ -58,6 +58,8 @@ int state_lock(const struct paths *paths, const char *id, int *ret_lock, struct 
 /* Under the lock. */
 int state_write(const struct paths *paths, const struct state *s, struct err **e);
 int state_read(const struct paths *paths, const char *id, struct state *ret, struct err **e);
+/* The record as it is written. */
+int state_text(const struct paths *paths, const char *id, char **ret, struct err **e);
 /* Record, links, directory; layers stay until the next sweep. The caller holds the lock. */
 int state_remove(const struct paths *paths, const char *id, struct err **e);
 /* Removes what runs that were killed left. */
