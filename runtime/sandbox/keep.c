@@ -143,6 +143,11 @@ struct keeping {
 static void write_record(struct live *l)
 {
     struct keeping *k = (struct keeping *)l;
+    AUTOSTR struct str leaf = STR_INIT;
+
+    cgroup_record(l->box.cgroup, &leaf);
+    free(l->state.cgroup);
+    l->state.cgroup = str_take(&leaf);
     (void)state_write(l->paths, &l->state, &k->e);
     close_p(&k->store);
 }

@@ -35,6 +35,7 @@ static const struct member {
     M(NUMBER, user_gid),
     M(TEXT, ids),
     M(TEXT, parent),
+    M(TEXT, cgroup),
     M(FLAG, own),
     M(LIST, options),
     M(LIST, labels),

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/fs.h"
+#include "runtime/driver/cgroup.h"
 #include "runtime/driver/inside.h"
 
 char *state_dir(const struct paths *paths, const char *id)
@@ -154,6 +155,30 @@ static DIR *open_top(const struct paths *paths)
     return opendir(top);
 }
 
+/* A keeper that was killed could not take its sockets away, nor its cgroup. */
+static void sweep_keepers(const struct paths *paths)
+{
+    DIR *d = opendir(paths->run);
+    struct dirent *de;
+
+    while (d && (de = readdir(d))) {
+        AUTOFREE char *dir = state_dir(paths, de->d_name), *run = path_join(paths->run, de->d_name);
+        AUTOSTATE struct state s = { 0 };
+        AUTOCLOSE int lock = -1;
+        bool gone;
+        if (strlen(de->d_name) != 12 || strspn(de->d_name, "0123456789abcdef") != 12)
+            continue;
+        gone = take_lock(dir, 0, &lock) < 0;
+        if (gone && errno != ENOENT)
+            continue;
+        if (!gone && state_read(paths, de->d_name, &s, NULL) == 0 && s.cgroup)
+            (void)cgroup_reap(s.cgroup);
+        (void)fs_remove_tree(AT_FDCWD, run, NULL);
+    }
+    if (d)
+        closedir(d);
+}
+
 void state_sweep(const struct paths *paths)
 {
     DIR *d = open_top(paths);
@@ -173,6 +198,7 @@ void state_sweep(const struct paths *paths)
     }
     if (d)
         closedir(d);
+    sweep_keepers(paths);
 }
 
 static int by_age(const void *a, const void *b)

@@ -23,6 +23,7 @@ struct snapshot {
 struct state {
     uint64_t schema;
     char *id, *name, *created, *project, *image, *mode, *ids, *parent, *top;
+    char *cgroup; /* cgroup_record() of the last start */
     uint64_t project_dev, project_ino, owner_uid, owner_gid;
     uint64_t uid, gid;           /* inside */
     uint64_t user_uid, user_gid; /* the same user on disk */
@@ -62,7 +63,7 @@ int state_read(const struct paths *paths, const char *id, struct state *ret, str
 int state_text(const struct paths *paths, const char *id, char **ret, struct err **e);
 /* Record, links, directory; layers stay until the next sweep. The caller holds the lock. */
 int state_remove(const struct paths *paths, const char *id, struct err **e);
-/* Removes what runs that were killed left. */
+/* Removes what runs and keepers that were killed left. */
 void state_sweep(const struct paths *paths);
 /* Every sandbox with a record, by time of creation; the caller frees the array and its members. */
 int state_list(const struct paths *paths, struct state **ret, size_t *ret_n, struct err **e);

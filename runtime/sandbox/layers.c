@@ -1,0 +1,130 @@
+#include "runtime/sandbox/layers.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "runtime/driver/inside.h"
+#include "runtime/sandbox/store_lock.h"
+
+bool layer_name_valid(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 16 && !name[16];
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+bool layers_has(const struct strv *named, const char *layer)
+{
+    return named->n && bsearch(&layer, named->v, named->n, sizeof *named->v, by_text);
+}
+
+static void add_all(struct strv *l, const struct json *list)
+{
+    for (size_t i = 0; list && i < list->n; i++) {
+        if (list->items[i]->type == JSON_STRING)
+            strv_add(l, list->items[i]->string);
+    }
+}
+
+/* Strict on purpose: a record that is not understood may name anything. */
+static int add_named(const struct paths *paths, const char *id, struct strv *l, struct err **e)
+{
+    AUTOFREE char *path = str_printf("%s/sandboxes/%s/state.json", paths->data, id), *text = NULL;
+    AUTOJSON struct json *j = NULL;
+    const struct json *snaps;
+    uint64_t schema = 0;
+    size_t n;
+    int rc;
+
+    if (!fs_exists(path))
+        return 0;
+    if ((rc = fs_read(AT_FDCWD, path, 16 << 20, &text, &n, e)) < 0)
+        return fs_exists(path) ? rc : 0; /* removed just now */
+    if ((rc = json_parse(text, n, &j, e)) < 0)
+        return err_wrap(e, "the record of sandbox '%s'", id);
+    if (!json_u64(j, "schema", &schema) || schema > STATE_SCHEMA)
+        return err_new(e, ERR_UNSUPPORTED, "the record of sandbox '%s' was made by a newer petri",
+                       id);
+    if (json_str(j, "top"))
+        strv_add(l, json_str(j, "top"));
+    add_all(l, json_arr(j, "chain"));
+    snaps = json_arr(j, "snapshots");
+    for (size_t i = 0; snaps && i < snaps->n; i++)
+        add_all(l, json_arr(snaps->items[i], "chain"));
+    return 0;
+}
+
+int layers_named(const struct paths *paths, struct strv *ret, struct err **e)
+{
+    AUTOFREE char *top = path_join(paths->data, "sandboxes");
+    AUTOSTRV struct strv l = { 0 };
+    DIR *d = opendir(top);
+    struct dirent *de;
+    int rc = 0;
+
+    if (!d && errno != ENOENT)
+        return err_sys(e, "read '%s'", top);
+    while (d && rc == 0 && (de = readdir(d))) {
+        if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
+            rc = add_named(paths, de->d_name, &l, e);
+    }
+    if (d)
+        closedir(d);
+    if (rc < 0)
+        return rc;
+    if (l.n)
+        qsort(l.v, l.n, sizeof *l.v, by_text);
+    *ret = l;
+    l = (struct strv){ 0 };
+    return 0;
+}
+
+/* Under the lock they only get another name: whoever waits for it does not wait for a removal. */
+static int set_aside(const struct paths *paths, const struct strv *named, struct strv *ret_gone,
+                     struct err **e)
+{
+    AUTOFREE char *top = path_join(paths->data, "changes");
+    DIR *d = opendir(top);
+    struct dirent *de;
+    int rc = 0;
+
+    if (!d)
+        return errno == ENOENT ? 0 : err_sys(e, "read '%s'", top);
+    while (rc == 0 && (de = readdir(d))) {
+        AUTOFREE char *gone = str_printf("%s/.gone-%s", top, de->d_name);
+        if (str_starts(de->d_name, ".gone-"))
+            strv_addf(ret_gone, "%s/%s", top, de->d_name);
+        if (!layer_name_valid(de->d_name) || layers_has(named, de->d_name))
+            continue;
+        if (renameat(dirfd(d), de->d_name, AT_FDCWD, gone) < 0)
+            rc = err_sys(e, "rename '%s/%s'", top, de->d_name);
+        else
+            strv_add(ret_gone, gone);
+    }
+    closedir(d);
+    return rc;
+}
+
+int layers_remove_unreferenced(const struct paths *paths, struct err **e)
+{
+    AUTOSTRV struct strv named = { 0 }, gone = { 0 };
+    AUTOCLOSE int lock = -1;
+    int rc = store_lock_exclusive(paths, &lock, e), n = 0;
+
+    if (rc == -ERR_BUSY)
+        return 0; /* the next one will */
+    if (rc < 0 || (rc = layers_named(paths, &named, e)) < 0 ||
+        (rc = set_aside(paths, &named, &gone, e)) < 0)
+        return rc;
+    close_p(&lock);
+    for (size_t i = 0; i < gone.n; i++)
+        n += inside_remove(gone.v[i], NULL) == 0; /* somebody else may be at it, too */
+    return n;
+}
