@@ -2,12 +2,9 @@
 import array
 import errno
 import os
-import select
-import signal
 import socket
 import struct
 import subprocess
-import time
 
 import helpers
 
@@ -50,7 +47,8 @@ class Conn:
         ctl = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         data = HEADER.pack(MAGIC, version, kind, len(payload)) + payload
         n = self.sock.sendmsg([data], ctl)
-        self.sock.sendall(data[n:])
+        if n < len(data):
+            self.sock.sendall(data[n:])
 
     def exactly(self, n):
         got = b""
@@ -98,7 +96,7 @@ class Exec(Conn):
         rows, cols = tty or (0, 0)
         payload = EXEC_HEAD.pack(0, 1 if tty else 0, rows, cols, len(argv), len(env), uid, gid, timeout_ms)
         payload += strings(cwd, *argv, *env)
-        self.out = self.err = self.master = None
+        self.out = self.err = self.stdin = self.master = None
         if tty:
             self.send(EXEC, payload)
         else:
@@ -106,9 +104,11 @@ class Exec(Conn):
             self.send(EXEC, payload, (pipes[0][0], pipes[1][1], pipes[2][1]))
             for fd in (pipes[0][0], pipes[1][1], pipes[2][1]):
                 os.close(fd)
-            os.write(pipes[0][1], stdin)
-            os.close(pipes[0][1])
-            self.out, self.err = os.fdopen(pipes[1][0], "rb"), os.fdopen(pipes[2][0], "rb")
+            self.stdin, self.out, self.err = (os.fdopen(pipes[0][1], "wb", 0), os.fdopen(pipes[1][0], "rb"),
+                                              os.fdopen(pipes[2][0], "rb"))
+            if stdin is not None:  # None: the test writes itself
+                self.stdin.write(stdin)
+                self.stdin.close()
         if start:
             try:
                 self.started()
@@ -118,7 +118,7 @@ class Exec(Conn):
 
     def close(self):
         super().close()
-        for f in (self.out, self.err):
+        for f in (self.stdin, self.out, self.err):
             if f:
                 f.close()
         if self.master is not None:
@@ -193,11 +193,11 @@ class Init:
     """petri-init as PID 1 of a pid namespace of its own, without capabilities, as an ordinary user."""
 
     def __init__(self, base, serve=True, expect=EXPECT_PID1 | EXPECT_NO_CAPS | EXPECT_NO_NEW_PRIVS,
-                 cwd=None, env=("PATH=/usr/bin:/bin", "BASE=base")):
+                 cwd=None, wrap=(), env=("PATH=/usr/bin:/bin", "BASE=base")):
         self.base, self.path = base, os.path.join(base, "sock")
         ours, theirs = socket.socketpair()
         argv = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--mount", "--pid", "--fork",
-                "--kill-child", "--mount-proc", "setpriv", "--no-new-privs", init_path()]
+                "--kill-child", "--mount-proc", *wrap, "setpriv", "--no-new-privs", init_path()]
         self.proc = subprocess.Popen(argv, close_fds=False, stdin=subprocess.DEVNULL,
                                      preexec_fn=lambda: os.dup2(theirs.fileno(), 3))
         theirs.close()
