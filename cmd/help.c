@@ -13,13 +13,13 @@ enum { WIDTH = 80, COLUMN = 26 };
 static const struct {
     const char *title, *names;
 } groups[] = {
-    { "Sandboxes", "run start stop exec shell ls rm logs cp inspect kill wait" },
+    { "Sandboxes", "run start stop restart refresh exec shell ls rm logs cp fs inspect jobs wait kill" },
     { "Look back", "status diff snapshot rollback fork history" },
     { "Compare", "experiment try" },
     { "Bring home", "promote approve undo redo stages receipts" },
     { "Limits", "net elevate config" },
     { "Images", "image" },
-    { "Around", "tui web doctor audit prune" },
+    { "Around", "tui web doctor audit prune fsck" },
     { "Programs", "mcp events statusline completion help version" },
     { "Others", "" },
 };

@@ -8,6 +8,7 @@
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/state.h"
 
@@ -182,6 +183,7 @@ static int rm_run(const struct cmd *c, int argc, char **argv)
             printf("{\"removed\":\"%s\"}\n", f.words[i]);
     }
     sandbox_sweep(&f.paths);
+    (void)layers_remove_unreferenced(&f.paths, NULL);
     return status;
 }
 
@@ -221,6 +223,7 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
             n++;
     }
     sandbox_sweep(&f.paths);
+    (void)layers_remove_unreferenced(&f.paths, NULL);
     if (f.json)
         printf("{\"removed\":%zu}\n", n);
     else if (!f.quiet)

@@ -12,6 +12,7 @@
 #include "cmd/cmd.h"
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
+#include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/probe.h"
 
 static uint64_t now_us(void)
@@ -324,6 +325,7 @@ static int snapshot_rm(const struct cmd *c, int argc, char **argv)
         return rc;
     if (rc < 0 || sandbox_snapshot_rm(&f.paths, id, snap, &e) < 0)
         return fail(e, f.json);
+    (void)layers_remove_unreferenced(&f.paths, NULL);
     if (f.json)
         puts("{}");
     return 0;

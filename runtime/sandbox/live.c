@@ -15,6 +15,7 @@
 #include "base/fs.h"
 #include "runtime/init/proto.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/run.h"
 
 enum { START_TIMEOUT_MS = 60000, TICK_MIN_MS = 250, TICK_MAX_MS = 4000, ANSWER_MS = 5000 };
@@ -208,7 +209,11 @@ int live_replace(struct live *l, struct err **e)
     int rc;
     box_end(&l->box);
     box_wait(&l->box);
-    rc = bring_up(l, e);
+    /* nothing of it is mounted at this moment */
+    rc = layers_compact(l->paths, &l->state, LAYERS_LONG, e);
+    live_replan(l);
+    if (rc == 0)
+        rc = bring_up(l, e);
     if (rc < 0)
         l->ending = true;
     else

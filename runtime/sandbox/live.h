@@ -65,6 +65,8 @@ void live_down(struct live *l);
 
 /* Takes the walls down and builds them again over the plan's layers, as they are now. */
 int live_replace(struct live *l, struct err **e);
+/* The plan's layers are those of the record. */
+void live_replan(struct live *l);
 /* How many processes there are besides petri-init; 0: petri-init takes no more until live_resume(). */
 int live_quiesce(struct live *l, uint32_t *ret, struct err **e);
 void live_resume(struct live *l);

@@ -88,8 +88,7 @@ static int copy_paused(struct live *l, const char *to, uint64_t *ret_ms, struct 
     return rc;
 }
 
-/* The plan follows the record. */
-static void replan(struct live *l)
+void live_replan(struct live *l)
 {
     strv_free_p(&l->plan->chain);
     layers_of(l->paths, &l->state.chain, &l->plan->chain);
@@ -116,9 +115,7 @@ int live_freeze(struct live *l, struct strv *ret_chain, bool *ret_replace, uint6
             return rc;
         }
         *ret_replace = l->state.chain.n != before;
-        if (*ret_replace)
-            replan(l);
-        else
+        if (!*ret_replace)
             live_resume(l);
     } else if ((rc = layer_new(l->paths, &copy, e)) < 0 ||
                (rc = copy_paused(l, copy, ret_paused_ms, e)) < 0) {
@@ -206,7 +203,6 @@ static void do_rollback(struct live *l, struct asker *a, const char *to)
         l->ending = true;
         return;
     }
-    replan(l);
     if (live_replace(l, &e) < 0) {
         live_answer_err(a, e);
         return;

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "runtime/sandbox/events.h"
 #include "runtime/sandbox/keep.h"
+#include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/project.h"
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/snapshot.h"
@@ -171,6 +172,8 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
                        "'%s' is not the directory that sandbox '%s' was made for; petri rm it, or "
                        "put the directory back",
                        k.state.project, k.state.name ? k.state.name : id);
+    if ((rc = layers_compact(paths, &k.state, LAYERS_LONG, e)) < 0)
+        return rc;
     strv_free_p(&k.state.options);
     k.state.options = flags;
     flags = (struct strv){ 0 };
