@@ -52,6 +52,12 @@ static int compare(const void *a, const void *b)
     return goes(x) ? -c : c;
 }
 
+struct item *apply_find(const struct op *o, const char *path, bool gone)
+{
+    struct item key = { .path = (char *)(uintptr_t)path, .step = gone ? STEP_REMOVE : STEP_CREATE };
+    return o->n ? bsearch(&key, o->v, o->n, sizeof *o->v, compare) : NULL;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

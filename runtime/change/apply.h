@@ -23,6 +23,8 @@ struct apply {
 
 /* Sorts the items into the order in which they must happen and finds their anchors. */
 int apply_order(struct op *o, struct err **e);
+/* The item of a path that goes (REMOVE, RMDIR) or that comes, of an ordered operation; NULL: none. */
+struct item *apply_find(const struct op *o, const char *path, bool goes);
 /* Does it. Items must be ordered, with old and new as `step` wants them and `seen` as it was looked at.
  * ERR_BUSY: somebody changed the project meanwhile; nothing was changed then, as with every failure. */
 int apply_run(const struct apply *a, struct op *o, struct err **e);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "runtime/change/diff.h"
+#include "runtime/change/promote.h"
 #include "runtime/change/talk.h"
 #include "runtime/change/undo.h"
 
@@ -35,9 +36,9 @@ int main(int argc, char **argv)
         const char *name;
         int (*run)(const char *data, int argc, char **argv);
     } verbs[] = {
-        { "diff", diff_main },       { "count", count_main }, { "risks", risks_main },
-        { "undo", undo_main },       { "redo", redo_main },   { "history", history_main },
-        { "recover", recover_main },
+        { "diff", diff_main },       { "count", count_main },     { "risks", risks_main },
+        { "undo", undo_main },       { "redo", redo_main },       { "history", history_main },
+        { "recover", recover_main }, { "promote", promote_main },
     };
 
     set_up();

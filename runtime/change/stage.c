@@ -67,10 +67,8 @@ static int keep_old(struct stage *s, struct item *it, struct err **e)
             return rc;
         }
         if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-            for (size_t i = 0; i < s->o->n; i++) /* it goes first, and something else comes */
-                if (strcmp(s->o->v[i].path, it->path) == 0 && &s->o->v[i] != it)
-                    return 0;
-            return moved(it, e);
+            /* or it goes first, and something else comes */
+            return apply_find(s->o, it->path, true) ? 0 : moved(it, e);
         }
         return 0;
     }

@@ -1,0 +1,235 @@
+#include "runtime/change/drift.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/vfs.h>
+
+#include "base/fs.h"
+
+enum { MAX_COMPARED = 256 << 20 };
+
+static bool after(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+/* Somebody else's clock, or none at all. */
+static bool foreign(int root)
+{
+    static const unsigned long types[] = { NFS_SUPER_MAGIC,  V9FS_MAGIC,     0x65735546 /* fuse */,
+                                           SMB_SUPER_MAGIC,  0xff534d42,     0xfe534d42 /* cifs */,
+                                           CODA_SUPER_MAGIC, AFS_SUPER_MAGIC };
+    struct statfs fs;
+    if (fstatfs(root, &fs) < 0)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if ((unsigned long)fs.f_type == types[i])
+            return true;
+    return false;
+}
+
+/* What time the project's file system has. */
+static struct timespec now(int root)
+{
+    AUTOCLOSE int fd = openat(root, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    struct timespec t = { 0 };
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        return st.st_mtim;
+    (void)clock_gettime(CLOCK_REALTIME_COARSE, &t);
+    return t;
+}
+
+void drift_init(struct drift *d, const struct record *r, struct source *s, const struct base *b,
+                int root)
+{
+    struct timespec t = now(root);
+    *d = (struct drift){ .r = r, .s = s, .base = b, .root = root };
+    d->doubt = !r->stamp.tv_sec || foreign(root) || after(&r->stamp, &t);
+}
+
+void drift_free_p(struct drift *d)
+{
+    free(d->last_dir);
+    *d = (struct drift){ 0 };
+}
+
+/* --- the same directories ------------------------------------------------------------------------------ */
+
+/* The handle that overlay noted: version, magic, length, flags, type, uuid[16], then the handle. */
+static bool same_handle(struct drift *d, const char *dir, int fd)
+{
+    enum { HEAD = 21, MAGIC = 0xfb, TYPE = 4 };
+    AUTOSTR struct str origin = STR_INIT;
+    union {
+        struct file_handle h;
+        char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+    } u = { .h.handle_bytes = MAX_HANDLE_SZ };
+    int mount;
+
+    if (source_origin(d->s, dir, &origin, NULL) < 0 || origin.len <= HEAD)
+        return false;
+    const unsigned char *o = (const unsigned char *)origin.p;
+    if (o[1] != MAGIC || name_to_handle_at(fd, "", &u.h, &mount, AT_EMPTY_PATH) < 0)
+        return false;
+    /* the length says where the handle ends; padding may follow */
+    size_t len = o[2] > HEAD && o[2] <= origin.len ? o[2] - (size_t)HEAD : origin.len - HEAD;
+    return u.h.handle_type == o[TYPE] && u.h.handle_bytes == len &&
+           memcmp(u.h.f_handle, o + HEAD, len) == 0;
+}
+
+static bool same_dir(struct drift *d, const char *dir)
+{
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+    if (node_open_dir(d->root, dir, &fd, NULL) < 0 || fstat(fd, &st) < 0)
+        return false;
+    return !after(&st.st_ctim, &d->r->stamp) || same_handle(d, dir, fd);
+}
+
+/* Every directory above the path but the project itself, which is the one that was recorded. */
+static bool same_dirs(struct drift *d, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    AUTOFREE char *dir = str_printf("%.*s", slash ? (int)(slash - path) : 0, path);
+    bool same = true;
+
+    if (!slash)
+        return true;
+    if (d->last_dir && strcmp(d->last_dir, dir) == 0)
+        return d->last_same;
+    for (char *s = strchr(dir, '/'); same; s = strchr(s + 1, '/')) {
+        if (s)
+            *s = '\0';
+        same = same_dir(d, dir);
+        if (!s)
+            break;
+        *s = '/';
+    }
+    free(d->last_dir);
+    d->last_dir = str_printf("%.*s", (int)(slash - path), path);
+    d->last_same = same;
+    return same;
+}
+
+/* --- contents ------------------------------------------------------------------------------------------ */
+
+int drift_read_fd(int fd, char **ret, size_t *ret_n, struct err **e)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, "look at a file");
+    if (!S_ISREG(st.st_mode) || st.st_size > MAX_COMPARED)
+        return err_new(e, ERR_LIMIT, "too large to be compared");
+    size_t n = (size_t)st.st_size, done = 0;
+    AUTOFREE char *p = mem_zalloc(n + 1);
+    while (done < n) {
+        ssize_t k = RETRY(pread(fd, p + done, n - done, (off_t)done));
+        if (k <= 0)
+            return err_new(e, ERR_BUSY, "a file changed while it was read");
+        done += (size_t)k;
+    }
+    *ret = TAKE_PTR(p);
+    *ret_n = n;
+    return 0;
+}
+
+static int open_host(struct drift *d, const char *path, struct err **e)
+{
+    AUTOCLOSE int dir = -1;
+    const char *name;
+    if (node_parent(d->root, path, &dir, &name, e) < 0)
+        return -1;
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        err_sys(e, "open '%s'", path);
+    return fd;
+}
+
+int drift_host(struct drift *d, const char *path, char **ret, size_t *ret_n, struct err **e)
+{
+    AUTOCLOSE int dir = -1, fd = -1;
+    const char *name;
+    int rc = node_parent(d->root, path, &dir, &name, e);
+
+    if (rc < 0)
+        return rc;
+    char *text = fs_readlink(dir, name);
+    if (text) {
+        *ret = text;
+        *ret_n = strlen(text);
+        return 0;
+    }
+    fd = open_host(d, path, e);
+    return fd < 0 ? -ERR_FAILED : drift_read_fd(fd, ret, ret_n, e);
+}
+
+int drift_base(struct drift *d, const char *path, char **ret, size_t *ret_n, struct err **e)
+{
+    AUTOCLOSE int fd = -1;
+    if (d->r->mode == RECORD_COPY) {
+        int rc = source_base(d->s, path, &fd, e);
+        return rc < 0 ? rc : drift_read_fd(fd, ret, ret_n, e);
+    }
+    return base_read(d->base, path, ret, ret_n, e);
+}
+
+static bool equals_base(struct drift *d, const char *path)
+{
+    AUTOFREE char *host = NULL, *base = NULL;
+    size_t n, m;
+
+    if (drift_host(d, path, &host, &n, NULL) < 0)
+        return false;
+    if (d->r->mode != RECORD_COPY)
+        return base_equals(d->base, path, host, n);
+    return drift_base(d, path, &base, &m, NULL) == 0 && n == m && memcmp(host, base, n) == 0;
+}
+
+/* A writer may go on through a mapping without the times telling. */
+static bool open_for_writing(struct drift *d, const char *path)
+{
+    AUTOCLOSE int fd = open_host(d, path, NULL);
+    if (fd < 0)
+        return false;
+    if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
+        return errno == EAGAIN;
+    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    return false;
+}
+
+static bool was_there(struct drift *d, const char *path)
+{
+    AUTOSTR struct str origin = STR_INIT;
+    AUTOCLOSE int fd = -1;
+    if (d->r->mode == RECORD_COPY)
+        return source_base(d->s, path, &fd, NULL) == 0;
+    return base_has(d->base, path) ||
+           (source_origin(d->s, path, &origin, NULL) == 0 && origin.len > 0);
+}
+
+const char *drift_why(struct drift *d, size_t i, const struct stat *st)
+{
+    const struct change *ch = &d->s->c.v[i];
+    const struct timespec *written = &d->s->written[i];
+
+    if (!st->st_ino)
+        return was_there(d, ch->path) ? "it was deleted in the project meanwhile" : NULL;
+    if (S_ISDIR(st->st_mode))
+        return NULL; /* what is in it is looked at by itself */
+    /* a file in the sandbox that is older than the sandbox: a clock that went back */
+    bool doubt = d->doubt || (written->tv_sec && after(&d->r->stamp, written));
+    bool newer = after(&st->st_ctim, &d->r->stamp);
+    bool same = !doubt && !newer && same_dirs(d, ch->path);
+    bool busy = same && S_ISREG(st->st_mode) && open_for_writing(d, ch->path);
+    if ((same && !busy) || equals_base(d, ch->path))
+        return NULL;
+    if (busy)
+        return "somebody has it open for writing";
+    if (newer)
+        return "it was changed in the project meanwhile";
+    return doubt ? "whether it changed in the project can't be told (times prove nothing here)"
+                 : "a directory above it was changed in the project meanwhile";
+}

@@ -1,0 +1,256 @@
+/* runtime/change/serve.c - the process that reads a sandbox for source.h. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "base/fs.h"
+#include "runtime/change/bundle.h"
+#include "runtime/change/source.h"
+
+static void put(struct str *s, const void *p, size_t n)
+{
+    str_addn(s, p, n);
+}
+
+static void put_u64(struct str *s, uint64_t v)
+{
+    put(s, &v, sizeof v);
+}
+
+static void put_str(struct str *s, const char *text)
+{
+    put_u64(s, text ? strlen(text) : UINT64_MAX);
+    if (text)
+        put(s, text, strlen(text));
+}
+
+/* --- directories ------------------------------------------------------------------------------------- */
+
+struct dirset {
+    struct strv made, gone, seen;
+    struct str modes; /* uint64_t each */
+};
+
+static bool below_last(const struct strv *l, const char *dir)
+{
+    /* changes are sorted: what was looked at last is what comes again */
+    return l->n && strcmp(l->v[l->n - 1], dir) == 0;
+}
+
+static int look_dir(const struct changeset *c, const struct change *ch, const char *dir,
+                    struct dirset *ds, struct err **e)
+{
+    const struct view_pair *p = &c->pairs[ch->view];
+    const char *rel = change_rel(c, ch, dir);
+    struct entry old, new;
+    int rc;
+
+    if ((rc = view_lookup(&p->old, rel, &old, e)) < 0 ||
+        (rc = view_lookup(&p->new, rel, &new, e)) < 0)
+        return rc;
+    if (new.kind == VIEW_DIR && old.kind != VIEW_DIR && !strv_has(&ds->made, dir)) {
+        strv_add(&ds->made, dir);
+        put_u64(&ds->modes, new.st.st_mode & 07777);
+    }
+    if (old.kind == VIEW_DIR && new.kind != VIEW_DIR && !strv_has(&ds->gone, dir))
+        strv_add(&ds->gone, dir);
+    return 0;
+}
+
+/* Every directory above a file that came or went, and empty ones themselves. */
+static int look_dirs(const struct changeset *c, struct dirset *ds, struct err **e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < c->n && rc == 0; i++) {
+        const struct change *ch = &c->v[i];
+        size_t skip = strlen(c->pairs[ch->view].new.prefix);
+        AUTOFREE char *dir = str_dup(ch->path);
+        char *slash = strrchr(dir + skip, '/');
+        if (ch->old_mode && ch->new_mode && !(ch->flags & CHANGE_EMPTY_DIR))
+            continue;
+        if (slash)
+            *slash = '\0';
+        if (slash && !below_last(&ds->seen, dir)) {
+            strv_add(&ds->seen, dir);
+            for (char *s = strchr(dir + skip, '/'); rc == 0; s = strchr(s + 1, '/')) {
+                if (s)
+                    *s = '\0';
+                rc = look_dir(c, ch, dir, ds, e);
+                if (!s)
+                    break;
+                *s = '/';
+            }
+        }
+        if (rc == 0 && (ch->flags & CHANGE_EMPTY_DIR))
+            rc = look_dir(c, ch, ch->path, ds, e);
+    }
+    return rc;
+}
+
+/* --- the list ---------------------------------------------------------------------------------------- */
+
+static void put_change(const struct changeset *c, const struct change *ch, struct str *out)
+{
+    struct timespec written = { 0 };
+    struct entry en;
+
+    put(out, ch, sizeof *ch);
+    put_str(out, ch->path);
+    if (ch->new_mode &&
+        view_lookup(&c->pairs[ch->view].new, change_rel(c, ch, ch->path), &en, NULL) == 0 &&
+        en.kind != VIEW_ABSENT)
+        written = en.st.st_ctim;
+    put(out, &written, sizeof written);
+    for (size_t i = 0; i < ch->n_risks; i++) {
+        put(out, &ch->risks[i].rule, sizeof ch->risks[i].rule);
+        put_str(out, ch->risks[i].detail);
+    }
+}
+
+static int send_list(const struct changeset *c, int sock, struct err **e)
+{
+    AUTOSTR struct str out = STR_INIT;
+    struct dirset ds = { 0 };
+    int rc = look_dirs(c, &ds, e);
+
+    put(&out, c->id, sizeof c->id);
+    put_u64(&out, c->n);
+    for (size_t i = 0; i < c->n && rc == 0; i++)
+        put_change(c, &c->v[i], &out);
+    put_u64(&out, c->n_ignored);
+    for (size_t i = 0; i < c->n_ignored; i++) {
+        put_str(&out, c->ignored[i].path);
+        put_u64(&out, c->ignored[i].files);
+    }
+    put_u64(&out, c->repos.n);
+    for (size_t i = 0; i < c->repos.n; i++)
+        put_str(&out, c->repos.v[i]);
+    put_u64(&out, ds.made.n);
+    for (size_t i = 0; i < ds.made.n; i++) {
+        put_str(&out, ds.made.v[i]);
+        put(&out, ds.modes.p + i * sizeof(uint64_t), sizeof(uint64_t));
+    }
+    put_u64(&out, ds.gone.n);
+    for (size_t i = 0; i < ds.gone.n; i++)
+        put_str(&out, ds.gone.v[i]);
+    if (rc == 0 && source_send(sock, 'C', out.p, out.len, -1) < 0)
+        rc = err_sys(e, "hand over the list of changes");
+    strv_free_p(&ds.made);
+    strv_free_p(&ds.gone);
+    strv_free_p(&ds.seen);
+    str_reset(&ds.modes);
+    return rc;
+}
+
+/* --- requests ---------------------------------------------------------------------------------------- */
+
+static int open_change(const struct changeset *c, const struct str *req, int sock, struct err **e)
+{
+    AUTOCLOSE int fd = -1;
+    AUTOFREE char *text = NULL;
+    uint64_t i = 0;
+    int rc;
+
+    if (req->len == sizeof i)
+        memcpy(&i, req->p, sizeof i);
+    if (req->len != sizeof i || i >= c->n)
+        return err_new(e, ERR_INTERNAL, "no change of that number");
+    if ((rc = change_open(c, &c->v[i], true, &fd, &text, e)) < 0)
+        return err_wrap(e, "'%s'", c->v[i].path);
+    return source_send(sock, text ? 'L' : 'F', text, text ? strlen(text) : 0, fd);
+}
+
+static int open_path(const struct changeset *c, const char *path, bool base, int sock,
+                     struct err **e)
+{
+    const struct view *v = &c->pairs[0].new;
+    AUTOCLOSE int fd = -1;
+    int rc = -ERR_NOT_FOUND;
+
+    if (!base) {
+        rc = view_open(v, path, &fd, NULL, e);
+    } else {
+        for (size_t i = 0; i < v->n; i++)
+            if (v->layers[i].base && !v->layers[i].project && v->layers[i].fd >= 0) {
+                struct view only = *v;
+                only.layers = &v->layers[i];
+                only.n = 1;
+                rc = view_open(&only, path, &fd, NULL, e);
+            }
+        if (rc < 0 && (!e || !*e))
+            err_new(e, ERR_NOT_FOUND, "no copy of '%s' was kept", path);
+    }
+    return rc < 0 ? rc : source_send(sock, 'F', NULL, 0, fd);
+}
+
+static int send_origin(const struct changeset *c, const char *path, int sock)
+{
+    const struct view *v = &c->pairs[0].new;
+    char value[256];
+    ssize_t n = -1;
+
+    for (size_t i = 0; i < v->n && n <= 0; i++) {
+        AUTOCLOSE int fd = -1;
+        if (v->layers[i].project || v->layers[i].fd < 0)
+            continue;
+        fd = fs_open_beneath(v->layers[i].fd, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, 0);
+        if (fd >= 0)
+            n = fgetxattr(fd, "trusted.overlay.origin", value, sizeof value);
+    }
+    return source_send(sock, 'X', value, n > 0 ? (size_t)n : 0, -1);
+}
+
+static int send_commits(const struct serve *sv, const struct changeset *c, struct err **e)
+{
+    AUTOSTR struct str refs = STR_INIT;
+    AUTOCLOSE int pack = -1;
+    int rc = bundle_make(sv->r, c, &pack, &refs, e);
+    return rc < 0 ? rc : source_send(sv->sock, 'G', refs.p, refs.len, pack);
+}
+
+static int answer(const struct serve *sv, const struct changeset *c, char what,
+                  const struct str *req, struct err **e)
+{
+    const char *path = req->p ? req->p : "";
+
+    switch (what) {
+    case 'C':
+        return send_list(c, sv->sock, e);
+    case 'O':
+        return open_change(c, req, sv->sock, e);
+    case 'P':
+    case 'B':
+        return open_path(c, path, what == 'B', sv->sock, e);
+    case 'X':
+        return send_origin(c, path, sv->sock);
+    case 'G':
+        return send_commits(sv, c, e);
+    default:
+        return err_new(e, ERR_INTERNAL, "no such request");
+    }
+}
+
+int serve_run(void *arg, struct err **e)
+{
+    const struct serve *sv = arg;
+    CLEANUP(changeset_free_p) struct changeset c = { 0 };
+    struct changeset_opts o = { .paths = sv->paths };
+    int rc = changeset_host(sv->r, NULL, &o, &c, e);
+
+    if (rc < 0)
+        return rc;
+    for (;;) {
+        CLEANUP(err_free_p) struct err *why = NULL;
+        AUTOSTR struct str req = STR_INIT;
+        char what;
+        if (source_receive(sv->sock, &what, &req, NULL, &why) < 0)
+            return 0; /* nobody asks any more */
+        if (answer(sv, &c, what, &req, &why) < 0) {
+            AUTOFREE char *text = why ? err_text(why) : str_dup("the answer could not be sent");
+            AUTOFREE char *msg = str_printf("%c%s", (char)(why ? why->code : ERR_FAILED), text);
+            if (source_send(sv->sock, 'E', msg, strlen(msg), -1) < 0)
+                return 0;
+        }
+    }
+}
