@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
@@ -186,6 +187,13 @@ static void check_protection(uint32_t expect)
         fail(STAGE_EXPECT, (int)missing);
 }
 
+static bool listens(int fd)
+{
+    int yes = 0;
+    socklen_t len = sizeof yes;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes;
+}
+
 int main(void)
 {
     struct proto_request r = { 0 };
@@ -202,7 +210,8 @@ int main(void)
     fcntl(CTL, F_SETFD, FD_CLOEXEC);
     if (say_hello(CTL) < 0 || proto_recv(CTL, &h, &frame, fds, 3, &n, NULL) < 0)
         fail(STAGE_REQUEST, EPROTO);
-    if (h.type == PROTO_SERVE && n == 1 && proto_parse_serve(frame, h.len, &s) == 0) {
+    if (h.type == PROTO_SERVE && n == 1 && listens(fds[0]) &&
+        proto_parse_serve(frame, h.len, &s) == 0) {
         check_protection(s.head.expect);
         serve(&s, fds[0]);
     }

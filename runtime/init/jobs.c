@@ -183,9 +183,13 @@ void on_timer(struct server *s)
     set_timer(s);
 }
 
-/* The supervisor kills, if it can. */
+/* A supervisor kills what it has, if it can. */
 void client_gone(struct server *s, struct conn *c)
 {
+    if (!c->exec) {
+        kill(c->pid, SIGKILL);
+        return;
+    }
     if (s->states[c - s->conns] != EXEC_RUNS) {
         hang_up(s, c);
         return;

@@ -124,7 +124,14 @@ void look_at(struct server *s, struct conn *c)
     struct proto_header h;
     struct proto_exec x;
 
-    while (c->used && c->fd >= 0 && !c->pid && !c->exec && !s->quiet && peek(s, c, &h, &x)) {
+    for (int n = 0; c->used && c->fd >= 0 && !c->pid && !c->exec && !s->quiet; n++) {
+        if (n == TURN) { /* others wait too: what is left is news again */
+            watch(s, EPOLL_CTL_MOD, c->fd, EPOLLIN | EPOLLRDHUP | EPOLLET,
+                  (uint32_t)(c - s->conns));
+            return;
+        }
+        if (!peek(s, c, &h, &x))
+            return;
         bool known = h.version >= PROTO_OLDEST && h.version <= PROTO_VERSION;
         if (h.magic == PROTO_MAGIC && known && h.type == PROTO_EXEC && h.len > sizeof x &&
             !c->write) {
@@ -143,11 +150,9 @@ static void on_conn(struct server *s, struct conn *c)
 {
     if (!c->used || c->fd < 0)
         return;
-    if (!c->exec) {
+    if (!c->exec && !c->pid)
         look_at(s, c);
-        return;
-    }
-    if (hung_up(c->fd))
+    else if (hung_up(c->fd))
         client_gone(s, c);
 }
 

@@ -8,6 +8,7 @@ enum {
     ID_LISTEN,
     ID_TIMER,
     FS_MAX = 16 << 10, /* a PROTO_FS: two paths */
+    TURN = 64,         /* requests of one client before another's */
     GRACE_MS = 500,
     LAST_WORD_MS = 2000, /* when a client of a dead supervisor hears of it at the latest */
 };
