@@ -139,16 +139,15 @@ static void set_output(struct stream_output *o, int fd, const struct exec_flags 
     o->cap = f->cap == 0 || (!f->max_output && !f->json && file) ? UINT64_MAX : f->cap;
 }
 
-static void json_result(const struct exec_flags *f, const struct petri_sandbox *s,
-                        const struct attach *a)
+static void json_result(struct petri_sandbox *s, const struct attach *a)
 {
     AUTOJSONW struct jsonw w = { 0 };
     bool cut[2] = { a->out.seen > a->out.cap, a->err.seen > a->err.cap };
 
     jw_obj(&w, NULL);
     jw_str(&w, "id", petri_id(s));
-    if (f->name)
-        jw_str(&w, "name", f->name);
+    if (strcmp(petri_name(s), petri_id(s)) != 0)
+        jw_str(&w, "name", petri_name(s));
     jw_int(&w, "exit_code", a->end.exit_code >= 0 ? a->end.exit_code : a->end.status);
     if (a->end.signal)
         jw_int(&w, "signal", a->end.signal);
@@ -201,7 +200,7 @@ static int run_attached(struct exec_flags *f, struct petri_sandbox *s, struct pe
     } else {
         status = a.end.status;
         if (f->json)
-            json_result(f, s, &a);
+            json_result(s, &a);
         if (!f->json && !f->quiet && a.end.timed_out)
             cmd_note("timed out; the command and all it started were killed");
         if (!f->json && !f->quiet && a.held)

@@ -140,12 +140,17 @@ const char *petri_id(const struct petri_sandbox *s)
     return s->id;
 }
 
-const char *petri_name(const struct petri_sandbox *s)
+const char *petri_name(struct petri_sandbox *s)
 {
+    char *name = str_starts(s->id, s->name) ? client_name_of(s->client, s->id) : NULL;
+    if (name) {
+        free(s->name);
+        s->name = name;
+    }
     return s->name;
 }
 
-int client_connect(const struct petri_sandbox *s, const char *door, struct conn *ret,
+int client_connect(struct petri_sandbox *s, const char *door, struct conn *ret,
                    struct petri_error *e)
 {
     AUTOFREE char *dir = path_join(s->client->run, s->id);
@@ -155,6 +160,7 @@ int client_connect(const struct petri_sandbox *s, const char *door, struct conn 
     if (errno != ENOENT && errno != ECONNREFUSED && errno != ENOTDIR)
         return client_sys(e, "sandbox '%s' does not answer", s->name);
     AUTOFREE char *home = str_printf("%s/sandboxes/%s", s->client->data, s->id);
+    (void)petri_name(s);
     if (access(home, F_OK) < 0)
         return client_fail(e, "not_found", "sandbox '%s' is gone; petri ls lists those there are",
                            s->name);

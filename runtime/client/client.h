@@ -39,8 +39,11 @@ void client_give(const void *own, size_t n, void *theirs);
 int client_find(const struct petri_client *c, const char *name, const char *dir,
                 struct petri_sandbox *ret, struct petri_error *e);
 
+/* The name whose link leads to `id`, or NULL; looks at all of them. */
+char *client_name_of(const struct petri_client *c, const char *id);
+
 /* Connects to RUN/ID/`door` ("sock" or "ctl"). */
-int client_connect(const struct petri_sandbox *s, const char *door, struct conn *ret,
+int client_connect(struct petri_sandbox *s, const char *door, struct conn *ret,
                    struct petri_error *e);
 /* After a frame that is no answer, or none: which sentence that is. */
 int client_lost(const struct petri_sandbox *s, const struct conn *c, struct petri_error *e);

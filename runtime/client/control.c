@@ -6,19 +6,16 @@
 
 enum { MAX_ANSWER = 16 << 20 };
 
-/* What follows "key":" up to the next quote, where `text` has it; escapes stay as they are. */
+/* The text after "key":" up to the closing quote; of escapes only the simple ones are undone. */
 static void member(const char *text, const char *key, char *ret, size_t n)
 {
     const char *at = strstr(text, key);
     size_t len = 0;
 
-    if (at) {
-        at += strlen(key);
-        while (at[len] && at[len] != '"' && len + 1 < n)
-            len += at[len] == '\\' && at[len + 1] ? 2 : 1;
-        if (len >= n)
-            len = n - 1;
-        memcpy(ret, at, len);
+    for (at = at ? at + strlen(key) : ""; *at && *at != '"' && len + 1 < n; at++) {
+        if (*at == '\\' && (at[1] == '"' || at[1] == '\\' || at[1] == '/'))
+            at++;
+        ret[len++] = *at;
     }
     ret[len] = '\0';
 }

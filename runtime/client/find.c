@@ -152,6 +152,18 @@ static int by_project(const char *data, const char *dir, struct petri_sandbox *r
         "this project has no sandbox yet (looked from '%s' up); petri start makes one", full);
 }
 
+char *client_name_of(const struct petri_client *c, const char *id)
+{
+    AUTOSTRV struct strv all = { 0 };
+    char found[16];
+
+    list_dir(c->data, "names", &all);
+    for (size_t i = 0; i < all.n; i++)
+        if (read_id(c->data, "names", all.v[i], found) && strcmp(found, id) == 0)
+            return str_dup(all.v[i]);
+    return NULL;
+}
+
 int client_find(const struct petri_client *c, const char *name, const char *dir,
                 struct petri_sandbox *ret, struct petri_error *e)
 {

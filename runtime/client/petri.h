@@ -73,8 +73,8 @@ PETRI_API int petri_open(struct petri_client *c, const char *name, const char *d
                          struct petri_sandbox **ret, struct petri_error *e);
 PETRI_API void petri_close(struct petri_sandbox *s);
 PETRI_API const char *petri_id(const struct petri_sandbox *s);
-/* The name it was opened by, else its ID. */
-PETRI_API const char *petri_name(const struct petri_sandbox *s);
+/* Its name, looked up where it was opened without; its ID where it has none. */
+PETRI_API const char *petri_name(struct petri_sandbox *s);
 
 /* --- commands ----------------------------------------------------------------------------------- */
 
