@@ -207,7 +207,9 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     AUTOJSONW struct jsonw w = { 0 };
     struct err *e = NULL;
     struct run_result x;
-    struct run_req r = { .plan = p, .paths = paths, .in = 0, .count_changes = f->json };
+    struct run_req r = {
+        .plan = p, .paths = paths, .options = &f->o.given, .in = 0, .count_changes = f->json
+    };
     int rc;
 
     set_output(&r.out, 1, f->json, f->raw, p, f->o.max_output != NULL);

@@ -70,6 +70,8 @@ static void print_started(const struct life *f, const struct started *s, uint64_
     else
         printf("%s %s (%.0f ms)   next: petri shell | petri exec -- CMD\n",
                s->name ? s->name : s->id, word, (double)us / 1000);
+    if (s->ids_note)
+        cmd_note("%s", s->ids_note);
     for (size_t i = 0; i < s->missing.n; i++) {
         AUTOSTR struct str path = STR_INIT;
         str_add_escaped(&path, s->missing.v[i], strlen(s->missing.v[i]));

@@ -57,7 +57,6 @@ static void keep_index(const struct paths *paths, const struct state *s)
 int kept_make(const struct paths *paths, struct kept *k, struct err **e)
 {
     CLEANUP(strv_free_p) struct strv options = k->state.options;
-    bool own = k->state.own;
     AUTOFREE char *base = NULL;
     struct ids ids;
     int rc;
@@ -79,11 +78,13 @@ int kept_make(const struct paths *paths, struct kept *k, struct err **e)
     state_from_plan(&k->state, k->plan, &ids);
     k->state.options = options;
     options = (struct strv){ 0 };
-    k->state.own = own;
+    k->note = ids_note(&ids);
     k->state.top = str_dup(strrchr(k->plan->top, '/') + 1);
     take_stamp(&k->state);
     keep_index(paths, &k->state);
-    return own ? state_own(paths, &k->state, e) : 0;
+    /* the project's first is its own: meant where none is named */
+    k->state.own = state_own(paths, &k->state, NULL) == 0;
+    return 0;
 }
 
 /* --- the keeper ---------------------------------------------------------------------------------- */
@@ -230,6 +231,7 @@ int kept_start(const struct paths *paths, struct kept *k, struct started *ret, s
     AUTOCLOSE int pipe = -1;
     int rc;
 
+    ret->ids_note = k->note;
     for (size_t i = 0; i < k->plan->missing.n; i++)
         strv_add(&ret->missing, k->plan->missing.v[i]);
     if ((rc = kept_fork(paths, k, &pipe, e)) < 0)

@@ -10,6 +10,7 @@ struct kept {
     int lock;  /* on its directory */
     int store; /* while its layers have no record */
     bool made; /* new: nothing of it stays when the start fails */
+    const char *note; /* ids_note() */
 };
 #define KEPT_INIT                                                                                  \
     {                                                                                              \

@@ -112,6 +112,23 @@ static int set_aside(const struct paths *paths, const struct strv *named, struct
     return rc;
 }
 
+/* Names and projects get their link after the sandbox has its directory, under the shared lock. */
+static void remove_dead_links(const struct paths *paths, const char *sub)
+{
+    AUTOFREE char *top = path_join(paths->data, sub);
+    DIR *d = opendir(top);
+    struct dirent *de;
+
+    while (d && (de = readdir(d))) {
+        AUTOFREE char *id = de->d_name[0] == '.' ? NULL : fs_readlink(dirfd(d), de->d_name);
+        AUTOFREE char *dir = id && !strchr(id, '/') ? state_dir(paths, id) : NULL;
+        if (dir && !fs_exists(dir))
+            (void)unlinkat(dirfd(d), de->d_name, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
 int layers_remove_unreferenced(const struct paths *paths, struct err **e)
 {
     AUTOSTRV struct strv named = { 0 }, gone = { 0 };
@@ -123,6 +140,8 @@ int layers_remove_unreferenced(const struct paths *paths, struct err **e)
     if (rc < 0 || (rc = layers_named(paths, &named, e)) < 0 ||
         (rc = set_aside(paths, &named, &gone, e)) < 0)
         return rc;
+    remove_dead_links(paths, "names");
+    remove_dead_links(paths, "projects");
     close_p(&lock);
     for (size_t i = 0; i < gone.n; i++)
         n += inside_remove(gone.v[i], NULL) == 0; /* somebody else may be at it, too */

@@ -19,11 +19,12 @@ bool layers_has(const struct strv *named, const char *layer);
 /* 16 hexadecimal digits. */
 bool layer_name_valid(const char *name);
 
-/* Removes the layers that no record names; how many. 0 where somebody makes layers at the moment. */
+/* Removes the layers that no record names, and links that lead to no sandbox; how many layers. 0 where somebody makes layers at the moment. */
 int layers_remove_unreferenced(const struct paths *paths, struct err **e);
 
 /* Where a chain of the record is longer than `longest`: its lowest layers become one, in every chain of the record
  * that begins with them, and the record is written. What the layers show stays the same; the old ones stay
  * for other sandboxes and for snapshots that name fewer of them. The caller holds the sandbox's lock, and
- * none of its layers is mounted. Takes about as long as making a directory entry for each file. */
+ * none of its layers is mounted. Takes about as long as making a directory entry for each file. Where it does not
+ * work (no room on the disk), that is an error only when there are more than LAYERS_MOST. */
 int layers_compact(const struct paths *paths, struct state *s, size_t longest, struct err **e);

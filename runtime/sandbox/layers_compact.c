@@ -129,6 +129,7 @@ static int compact(const struct paths *paths, struct state *s, size_t longest, s
 
 int layers_compact(const struct paths *paths, struct state *s, size_t longest, struct err **e)
 {
+    CLEANUP(err_free_p) struct err *why = NULL;
     AUTOSTATE struct state old = { 0 };
     int rc;
 
@@ -137,13 +138,16 @@ int layers_compact(const struct paths *paths, struct state *s, size_t longest, s
     /* where it does not work out, memory must say what the record still says */
     if ((rc = state_read(paths, s->id, &old, e)) < 0)
         return rc;
-    rc = compact(paths, s, longest, e);
-    if (rc < 0) {
-        struct state failed = *s;
-        *s = old;
-        s->running = failed.running;
-        old = failed;
-        return err_wrap(e, "make the layers of sandbox '%s' fewer", s->id);
-    }
-    return 0;
+    rc = compact(paths, s, longest, &why);
+    if (rc == 0)
+        return 0;
+    struct state failed = *s;
+    *s = old;
+    s->running = failed.running;
+    old = failed;
+    if (longest_chain(s)->n <= LAYERS_MOST)
+        return 0; /* the kernel takes them as they are; another time */
+    if (e)
+        *e = TAKE_PTR(why);
+    return err_wrap(e, "sandbox '%s' has too many layers, and they can't be made fewer", s->id);
 }

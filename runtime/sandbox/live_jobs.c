@@ -214,7 +214,7 @@ static bool hear(struct job *j)
         }
     }
     if (n < 0 && !j->status)
-        j->status = 125;
+        j->status = 128 + SIGKILL; /* the walls went down around it */
     return n < 0;
 }
 

@@ -208,6 +208,9 @@ static int keep(struct keeper *k, int status, struct err **e)
     state_from_plan(&s, p, &k->box.ids);
     s.top = str_dup(strrchr(p->top, '/') + 1);
     s.ran = true;
+    for (size_t i = 0; i < k->req->options->n; i++)
+        if (!str_starts(k->req->options->v[i], "keep="))
+            strv_add(&s.options, k->req->options->v[i]);
     s.exit_status = (uint64_t)status;
     return state_write(k->req->paths, &s, e);
 }

@@ -224,7 +224,6 @@ static int start_new(const struct paths *paths, const char *word, struct options
     if (rc == 0) {
         strv_setenv(&k.plan->env, "SANDBOX_NAME", k.plan->name);
         merge_flags(&o->given, &(struct strv){ 0 }, &k.state.options);
-        k.state.own = !word && !o->name;
         ret->id = str_dup(k.plan->id);
         ret->name = str_dup(k.plan->name);
         ret->made = true;

@@ -108,7 +108,7 @@ int state_own(const struct paths *paths, const struct state *s, struct err **e)
             break;
         (void)unlink(link);
     }
-    return err_new(e, ERR_BUSY, "another petri is making this project's sandbox; try again");
+    return err_new(e, ERR_BUSY, "the project has a sandbox of its own");
 }
 
 int state_lock(const struct paths *paths, const char *id, int *ret_lock, struct err **e)

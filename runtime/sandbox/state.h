@@ -52,7 +52,7 @@ char *state_dir(const struct paths *paths, const char *id);
 /* Makes the directory and takes the lock; then a name for it, ERR_EXISTS where it is taken. */
 int state_create(const struct paths *paths, const char *id, int *ret_lock, struct err **e);
 int state_name(const struct paths *paths, const char *id, const char *name, struct err **e);
-/* The project's own sandbox, from now on. */
+/* The project's own sandbox, from now on; ERR_BUSY where it has one. */
 int state_own(const struct paths *paths, const struct state *s, struct err **e);
 /* The lock of an existing one: ERR_BUSY where it runs or somebody works on it. */
 int state_lock(const struct paths *paths, const char *id, int *ret_lock, struct err **e);
