@@ -128,10 +128,11 @@ const struct cmd cmd_diff = {
         "given two, the first with the second. Flags that a reviewer must see come first, then the "
         "files, then a patch. Content that was only touched is no change. What the project's own "
         "rules ignore is counted, not shown; the repository itself (.git) is never compared.\n\n"
-        "On a terminal it goes through a pager: PETRI_PAGER, GIT_PAGER, core.pager of the user's "
-        "own "
-        "git configuration, PAGER, else less. Elsewhere the summary's lines start with #, so that "
-        "git apply takes the whole output. The change's id is what petri promote --review wants.",
+        "On a terminal it goes through a pager: PETRI_PAGER, GIT_PAGER, PAGER, core.pager of the "
+        "user's "
+        "own git configuration, else less. Elsewhere the summary's lines start with #, so that git "
+        "apply "
+        "takes the whole output. The change's id is what petri promote --review wants.",
     .examples =
         "petri diff\twhat the project's sandbox changed\n"
         "petri diff --stat try-2\tonly flags and numbers of sandbox try-2\n"

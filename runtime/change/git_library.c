@@ -18,7 +18,8 @@ char *library_user_config(const char *key)
     git_buf buf = GIT_BUF_INIT;
     char *value = NULL;
 
-    if (git_config_open_default(&cfg) == 0 && git_config_get_string_buf(&buf, cfg, key) == 0)
+    if (library_start(NULL) == 0 && git_config_open_default(&cfg) == 0 &&
+        git_config_get_string_buf(&buf, cfg, key) == 0)
         value = str_dup(buf.ptr);
     git_buf_dispose(&buf);
     git_config_free(cfg);

@@ -16,10 +16,10 @@ static char *choose(void)
 
     if (!v)
         v = getenv("GIT_PAGER");
-    if (!v && (configured = library_user_config("core.pager")))
-        return configured;
     if (!v)
         v = getenv("PAGER");
+    if (!v && (configured = library_user_config("core.pager")))
+        return configured;
     return str_dup(v ? v : "less");
 }
 

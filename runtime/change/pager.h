@@ -1,6 +1,6 @@
 /* runtime/change/pager.h - the user's pager between petri and the terminal.
  *
- * Which one: PETRI_PAGER, GIT_PAGER, core.pager of the user's own git configuration, PAGER, less. Never
+ * Which one: PETRI_PAGER, GIT_PAGER, PAGER, core.pager of the user's own git configuration, less. Never
  * what a repository's configuration says. "cat" or an empty value means none.
  */
 #pragma once
