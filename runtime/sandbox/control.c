@@ -324,6 +324,7 @@ static int fork_one(const struct batch *b, struct plan *p, const char *name, uns
         describe(b, &k);
         copy_index(b->paths, b->from->id, p->id);
         k.store = fcntl(b->store, F_DUPFD_CLOEXEC, 3);
+        k.callers_store = b->store;
         rc = kept_fork(b->paths, &k, ret_pipe, e);
     }
     ret->id = str_dup(p->id);

@@ -159,6 +159,7 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
     struct live *l = &k->live;
 
     leave_caller(paths, from, pipe);
+    close_p(&from->callers_store);
     *l = (struct live){ .paths = paths,
                         .plan = TAKE_PTR(from->plan),
                         .holds = from->holds,

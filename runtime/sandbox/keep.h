@@ -7,14 +7,15 @@ struct kept {
     struct plan *plan;
     struct plan_holds holds;
     struct state state;
-    int lock;  /* on its directory */
-    int store; /* while its layers have no record */
-    bool made; /* new: nothing of it stays when the start fails */
-    const char *note; /* ids_note() */
+    int lock;          /* on its directory */
+    int store;         /* while its layers have no record */
+    int callers_store; /* the caller's own, which a keeper must not keep */
+    bool made;         /* new: nothing of it stays when the start fails */
+    const char *note;  /* ids_note() */
 };
 #define KEPT_INIT                                                                                  \
     {                                                                                              \
-        .lock = -1, .store = -1, .holds = {.etc_fd = -1 }                                          \
+        .lock = -1, .store = -1, .callers_store = -1, .holds = {.etc_fd = -1 }                     \
     }
 void kept_free_p(struct kept *k);
 
