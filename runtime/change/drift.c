@@ -53,6 +53,7 @@ void drift_init(struct drift *d, const struct record *r, struct source *s, const
 void drift_free_p(struct drift *d)
 {
     free(d->last_dir);
+    known_free(d->known);
     *d = (struct drift){ 0 };
 }
 
@@ -188,6 +189,23 @@ static bool equals_base(struct drift *d, const char *path)
     return drift_base(d, path, &base, &m, NULL) == 0 && n == m && memcmp(host, base, n) == 0;
 }
 
+/* What petri last put there for this sandbox is still what is there. */
+static bool ours(struct drift *d, const char *path)
+{
+    CLEANUP(node_free_p) struct node now = { 0 };
+    const struct node *put;
+
+    if (!d->known && known_load(d->r, &d->known, NULL) < 0)
+        return false;
+    if (!(put = known_find(d->known, path)) || node_look_at(d->root, path, &now, NULL, NULL) < 0 ||
+        now.kind != put->kind)
+        return false;
+    if (now.kind == NODE_NONE || now.kind == NODE_DIR)
+        return true;
+    return now.size == put->size && node_digest_at(d->root, path, &now, NULL) == 0 &&
+           strcmp(now.digest, put->digest) == 0;
+}
+
 /* A writer may go on through a mapping without the times telling. */
 static bool open_for_writing(struct drift *d, const char *path)
 {
@@ -216,7 +234,9 @@ const char *drift_why(struct drift *d, size_t i, const struct stat *st)
     const struct timespec *written = &d->s->written[i];
 
     if (!st->st_ino)
-        return was_there(d, ch->path) ? "it was deleted in the project meanwhile" : NULL;
+        return was_there(d, ch->path) && !ours(d, ch->path)
+                   ? "it was deleted in the project meanwhile"
+                   : NULL;
     if (S_ISDIR(st->st_mode))
         return NULL; /* what is in it is looked at by itself */
     /* a file in the sandbox that is older than the sandbox: a clock that went back */
@@ -224,7 +244,7 @@ const char *drift_why(struct drift *d, size_t i, const struct stat *st)
     bool newer = after(&st->st_ctim, &d->r->stamp);
     bool same = !doubt && !newer && same_dirs(d, ch->path);
     bool busy = same && S_ISREG(st->st_mode) && open_for_writing(d, ch->path);
-    if ((same && !busy) || equals_base(d, ch->path))
+    if ((same && !busy) || equals_base(d, ch->path) || ours(d, ch->path))
         return NULL;
     if (busy)
         return "somebody has it open for writing";

@@ -3,11 +3,13 @@
  * No, where its own ctime is not after the stamp and it still is the same file: no directory above it
  * has a ctime after the stamp, or overlay's handle of that directory is still the project's (root). Times
  * prove nothing on network file systems, when the clock went back, or while somebody has the file open for
- * writing. Then, and where times say yes, the content decides: what equals a proven base has not changed.
+ * writing. Then, and where times say yes, the content decides: what equals a proven base, or what petri
+ * itself put there for this sandbox, has not changed.
  * Anything else is a conflict.
  */
 #pragma once
 #include "runtime/change/base.h"
+#include "runtime/change/known.h"
 #include "runtime/change/node.h"
 #include "runtime/change/source.h"
 
@@ -16,6 +18,7 @@ struct drift {
     struct source *s;
     const struct base *base; /* may be NULL */
     int root;
+    struct known *known; /* once it was needed */
     bool doubt; /* times prove nothing here */
     char *last_dir;
     bool last_same;

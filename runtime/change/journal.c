@@ -57,7 +57,7 @@ struct item *op_add(struct op *o, const char *path, enum step step)
     }
     struct item *it = &o->v[o->n++];
     *it = (struct item){ .path = str_dup(path), .step = step };
-    o->files = o->n;
+    o->files += step != STEP_MKDIR && step != STEP_RMDIR;
     return it;
 }
 
@@ -159,7 +159,7 @@ static void write_op(const struct op *o, struct jsonw *w)
     jw_str(w, "change", o->change);
     jw_str(w, "created", o->created);
     jw_str(w, "token", o->token);
-    jw_u64(w, "files", o->n);
+    jw_u64(w, "files", o->files);
     jw_end_obj(w);
 }
 

@@ -53,7 +53,7 @@ struct op {
     char *change;   /* id of the change, may be NULL */
     char *created;  /* 2026-01-31T12:00:00Z */
     char *token;    /* in the names of files on their way: .petri-TOKEN-INDEX */
-    size_t files;   /* how many items; also where they were not read */
+    size_t files;   /* how many, without directories; also where items were not read */
     bool open;      /* N.open */
     bool aborted;   /* it was taken back but for files that somebody changed meanwhile */
     struct item *v; /* in the order in which they are done */

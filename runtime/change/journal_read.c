@@ -154,6 +154,7 @@ int journal_items(int dir, struct op *o, struct err **e)
     if ((rc = read_json(dir, "plan.json", MAX_PLAN, &j, e)) < 0)
         return rc;
     const struct json *items = json_arr(j, "items");
+    o->files = 0; /* counted again */
     if (!items)
         return err_new(e, ERR_CORRUPT, "journal: plan.json of operation %u", o->number);
     for (size_t i = 0; i < items->n; i++)

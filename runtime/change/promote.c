@@ -134,15 +134,20 @@ static int apply_it(struct promotion *m, struct err **e)
 }
 
 /* Commits that were made inside, as objects and refs of their own. */
-static int bring_commits(struct promotion *m, struct err **e)
+static void bring_commits(struct promotion *m)
 {
     AUTOSTR struct str refs = STR_INIT;
     AUTOCLOSE int pack = -1;
-    int rc = source_commits(&m->s, &pack, &refs, e);
+    CLEANUP(err_free_p) struct err *why = NULL;
+    int rc = source_commits(&m->s, &pack, &refs, &why);
 
-    if (rc < 0 || pack < 0)
-        return rc;
-    return bundle_take(&m->r, pack, refs.p ? refs.p : "", &m->refs, e);
+    if (rc == 0 && pack >= 0)
+        rc = bundle_take(&m->r, pack, refs.p ? refs.p : "", &m->refs, &why);
+    if (rc < 0) { /* the files are one thing, a repository that can't be read another */
+        AUTOFREE char *text = err_text(why);
+        strv_take(&m->p.notes,
+                  str_printf("commits of the sandbox were not brought home: %s", text));
+    }
 }
 
 /* --- the command --------------------------------------------------------------------------------------------- */
@@ -257,12 +262,7 @@ static int decide(struct promotion *m, int *ret_status, struct err **e)
         if (rc < 0)
             return rc;
     }
-    if ((rc = bring_commits(m, e)) < 0)
-        return m->o.number ? err_wrap(e,
-                                      "the files are applied (journal %u), but commits were not "
-                                      "brought home",
-                                      m->o.number)
-                           : rc;
+    bring_commits(m);
     *ret_status = m->o.number || m->branch_commit ? say_done(m) : say_nothing(m);
     return 0;
 }

@@ -86,10 +86,10 @@ static int judge(struct undo *u, const struct item *it, struct err **e)
 
 static void drop_item(struct op *o, size_t i)
 {
+    o->files -= o->v[i].step != STEP_MKDIR && o->v[i].step != STEP_RMDIR;
     item_free(&o->v[i]);
     memmove(&o->v[i], &o->v[i + 1], (o->n - i - 1) * sizeof *o->v);
     o->n--;
-    o->files = o->n;
 }
 
 /* Everything in it goes as well. */
@@ -315,7 +315,7 @@ static void answer(const struct undo *u, bool redo, bool json)
         talk_json(&w);
     } else if (u->o.n || !u->refused.n) {
         talk_line("%s: %zu file%s as %s journal %u.   again: %s", redo ? "redone" : "undone",
-                  u->o.n, u->o.n == 1 ? "" : "s", redo ? "after" : "before", u->o.of, back);
+                  u->o.files, u->o.files == 1 ? "" : "s", redo ? "after" : "before", u->o.of, back);
     }
     for (size_t i = 0; i < u->refused.n; i++)
         talk_notef("'%s' was changed since and stays as it is", u->refused.v[i]);

@@ -1,0 +1,138 @@
+#include "runtime/change/known.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fs.h"
+
+enum { MAX_PARENTS = 100 };
+
+struct entry {
+    char *path;
+    unsigned number;
+    struct node node;
+};
+
+struct known {
+    struct entry *v; /* sorted by path, newest first */
+    size_t n;
+};
+
+struct known *known_free(struct known *k)
+{
+    for (size_t i = 0; k && i < k->n; i++) {
+        free(k->v[i].path);
+        node_free_p(&k->v[i].node);
+    }
+    if (k)
+        free(k->v);
+    free(k);
+    return NULL;
+}
+
+/* Whose promotions count, and until when: "ID" and "ID 2026-..." for those it was forked from. */
+struct line {
+    struct strv ids, until;
+};
+
+static void ancestors(const struct record *r, struct line *l)
+{
+    AUTOFREE char *id = str_dup(r->id), *until = str_dup("9999");
+
+    for (int i = 0; id && i < MAX_PARENTS; i++) {
+        AUTOFREE char *path = str_printf("%s/sandboxes/%s/state.json", r->data, id), *text = NULL;
+        AUTOJSON struct json *j = NULL;
+        size_t n;
+        strv_add(&l->ids, id);
+        strv_add(&l->until, until);
+        free_p(&id);
+        if (fs_read(AT_FDCWD, path, 16 << 20, &text, &n, NULL) < 0 ||
+            json_parse(text, n, &j, NULL) < 0 || !json_str(j, "parent") || !json_str(j, "created"))
+            return;
+        id = str_dup(json_str(j, "parent"));
+        free_p(&until);
+        until = str_dup(json_str(j, "created"));
+    }
+}
+
+static bool counts(const struct line *l, const struct op *o)
+{
+    if (o->open || o->aborted || !o->sandbox || !o->created)
+        return false;
+    for (size_t i = 0; i < l->ids.n; i++)
+        if (!strcmp(l->ids.v[i], o->sandbox))
+            return strcmp(o->created, l->until.v[i]) <= 0;
+    return false;
+}
+
+static void take_items(struct known *k, struct op *o)
+{
+    k->v = realloc(k->v, (k->n + o->n + 1) * sizeof *k->v);
+    if (!k->v)
+        abort();
+    for (size_t i = 0; i < o->n; i++) {
+        struct item *it = &o->v[i];
+        if (it->left)
+            continue;
+        k->v[k->n++] = (struct entry){ str_dup(it->path), o->number, it->new };
+        it->new = (struct node){ 0 };
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int c = strcmp(x->path, y->path);
+    if (c || x->number != y->number)
+        return c ? c : x->number > y->number ? -1 : 1;
+    /* where one thing went and another came to its place, the latter is what is there */
+    return (x->node.kind == NODE_NONE) - (y->node.kind == NODE_NONE);
+}
+
+int known_load(const struct record *r, struct known **ret, struct err **e)
+{
+    CLEANUP(journal_close_p) struct journal j = { .fd = -1 };
+    struct line l = { 0 };
+    struct known *k = mem_zalloc(sizeof *k);
+    struct op *v = NULL;
+    size_t n = 0;
+    int rc = journal_open(r->data, &j, e);
+
+    if (rc == 0)
+        rc = journal_list(&j, r->project_dev, r->project_ino, &v, &n, e);
+    ancestors(r, &l);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        AUTOCLOSE int dir = -1;
+        if (!counts(&l, &v[i]))
+            continue;
+        rc = journal_dir(&j, &v[i], &dir, e);
+        if (rc == 0)
+            rc = journal_items(dir, &v[i], e);
+        if (rc == 0)
+            take_items(k, &v[i]);
+    }
+    ops_free(v, n);
+    strv_free_p(&l.ids);
+    strv_free_p(&l.until);
+    if (rc < 0) {
+        known_free(k);
+        return rc;
+    }
+    if (k->n)
+        qsort(k->v, k->n, sizeof *k->v, compare);
+    *ret = k;
+    return 0;
+}
+
+const struct node *known_find(const struct known *k, const char *path)
+{
+    size_t lo = 0, hi = k ? k->n : 0;
+    while (lo < hi) { /* the first of its path: the newest */
+        size_t mid = (lo + hi) / 2;
+        if (strcmp(k->v[mid].path, path) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return k && lo < k->n && !strcmp(k->v[lo].path, path) ? &k->v[lo].node : NULL;
+}
