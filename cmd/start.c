@@ -348,6 +348,7 @@ static int rollback_run(const struct cmd *c, int argc, char **argv)
         return rc;
     if (rc < 0 || sandbox_rollback(&f.paths, id, snap, &saved, &e) < 0)
         return fail(e, f.json);
+    (void)layers_remove_unreferenced(&f.paths, NULL);
     if (f.json)
         printf("{\"id\":\"%s\",\"snapshot\":\"%s\",\"saved\":\"%s\"}\n", id, snap, saved);
     else if (!f.quiet)

@@ -4,6 +4,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -129,14 +132,17 @@ static void remove_dead_links(const struct paths *paths, const char *sub)
         closedir(d);
 }
 
-int layers_remove_unreferenced(const struct paths *paths, struct err **e)
+/* -ERR_BUSY: others make layers. */
+static int sweep(const struct paths *paths, unsigned patience_ms, struct err **e)
 {
     AUTOSTRV struct strv named = { 0 }, gone = { 0 };
     AUTOCLOSE int lock = -1;
-    int rc = store_lock_exclusive(paths, &lock, e), n = 0;
+    int rc, n = 0;
 
-    if (rc == -ERR_BUSY)
-        return 0; /* the next one will */
+    while ((rc = store_lock_exclusive(paths, &lock, e)) == -ERR_BUSY && patience_ms >= 5) {
+        nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
+        patience_ms -= 5;
+    }
     if (rc < 0 || (rc = layers_named(paths, &named, e)) < 0 ||
         (rc = set_aside(paths, &named, &gone, e)) < 0)
         return rc;
@@ -146,4 +152,26 @@ int layers_remove_unreferenced(const struct paths *paths, struct err **e)
     for (size_t i = 0; i < gone.n; i++)
         n += inside_remove(gone.v[i], NULL) == 0; /* somebody else may be at it, too */
     return n;
+}
+
+int layers_remove_unreferenced(const struct paths *paths, struct err **e)
+{
+    int rc = sweep(paths, 50, e);
+    return rc == -ERR_BUSY ? 0 : rc; /* the next one will */
+}
+
+void layers_remove_later(const struct paths *paths)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        /* nothing of the caller's stays open or locked; nobody waits for the second child */
+        (void)syscall(SYS_close_range, 0, ~0U, 0);
+        if (setsid() < 0 || fork() != 0)
+            _exit(0);
+        (void)sweep(paths, 2000, NULL);
+        _exit(0);
+    }
+    if (pid > 0)
+        (void)RETRY(waitpid(pid, NULL, 0));
 }

@@ -21,6 +21,8 @@ bool layer_name_valid(const char *name);
 
 /* Removes the layers that no record names, and links that lead to no sandbox; how many layers. 0 where somebody makes layers at the moment. */
 int layers_remove_unreferenced(const struct paths *paths, struct err **e);
+/* The same in a process of its own, once the caller's locks are free; for what is there now. */
+void layers_remove_later(const struct paths *paths);
 
 /* Where a chain of the record is longer than `longest`: its lowest layers become one, in every chain of the record
  * that begins with them, and the record is written. What the layers show stays the same; the old ones stay

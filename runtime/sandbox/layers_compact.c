@@ -139,8 +139,10 @@ int layers_compact(const struct paths *paths, struct state *s, size_t longest, s
     if ((rc = state_read(paths, s->id, &old, e)) < 0)
         return rc;
     rc = compact(paths, s, longest, &why);
-    if (rc == 0)
+    if (rc == 0) {
+        layers_remove_later(paths);
         return 0;
+    }
     struct state failed = *s;
     *s = old;
     s->running = failed.running;
