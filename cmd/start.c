@@ -28,6 +28,8 @@ static bool settle_process(void)
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
             return false;
+    /* a pipe that the caller happens to have must not stay open for days */
+    (void)close_range(3, ~0U, 0);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     umask(022);
@@ -95,7 +97,7 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
         return fail(e, f.json);
     if (restart) {
         if (sandbox_find(&f.paths, f.n_words ? f.words[0] : f.o.name, f.o.workspace, &id, &e) < 0 ||
-            sandbox_stop(&f.paths, id, &e) < 0)
+            sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, &e) < 0)
             return fail(e, f.json);
     }
     if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)
@@ -210,8 +212,10 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
         return c->usage_exit;
     if (f.n_words > 1)
         return cmd_usage(c, "one source at a time");
-    if (f.count && (parse_uint(f.count, 10000, &n, &e) < 0 || n == 0))
-        return cmd_fail_err(2, e ? e : NULL, f.json);
+    if (f.count && (parse_uint(f.count, 10000, &n, &e) < 0 || n == 0)) {
+        err_free(e);
+        return cmd_usage(c, "-n '%s': a number from 1 to 10000", f.count);
+    }
     if (f.count && f.o.name)
         return cmd_usage(c, "--name is for one fork, -n for several");
     if (f.o.name && options_check_name("--name", f.o.name, &e) < 0)
@@ -390,7 +394,7 @@ static const struct opt snapshot_opts[] = {
 const struct cmd cmd_start = {
     .name = "start",
     .aliases = "up",
-    .summary = "start the project's sandbox, or one by name; make it first where there is none",
+    .summary = "start the project's sandbox; made on first use",
     .usage = "[flags] [SANDBOX]",
     .about = "Without a name this is the project's own sandbox, found again from any directory of "
              "the project. "
@@ -427,7 +431,7 @@ const struct cmd cmd_stop = {
 };
 const struct cmd cmd_refresh = {
     .name = "refresh",
-    .summary = "let a sandbox see what changed in the project since its start",
+    .summary = "show a sandbox what changed in the project since",
     .usage = "[SANDBOX...]",
     .about = "The project's directory is mounted anew. Nothing may run inside.",
     .opts = plain_opts,
