@@ -27,6 +27,8 @@ class Case:
     def __init__(self, name, argv, user, cwd, held=None, umount=None):
         self.name, self.argv, self.user, self.cwd = name, list(argv), user, cwd
         self.held, self.umount = held, umount
+        self.env, self.random = {}, False      # more variables; the job is `probe echo`
+        self.before, self.after = [], []       # command lines outside the clock
 
     def spec(self):
         lines = ["case " + self.name, "cwd " + self.cwd]
@@ -34,7 +36,11 @@ class Case:
             lines += ["uid %d" % self.user.uid, "gid %d" % self.user.gid]
         if self.umount:
             lines.append("umount " + self.umount)
-        lines += ["env %s=%s" % kv for kv in self.user.env().items()]
+        if self.random:
+            lines.append("random 1")
+        lines += ["env %s=%s" % kv for kv in (self.user.env() | self.env).items()]
+        for key, commands in (("before", self.before), ("after", self.after)):
+            lines += ["%s %s" % (key, w) for argv in commands for w in [*argv, ";"]]
         return "\n".join(lines + ["arg " + a for a in self.argv]) + "\n"
 
     def start_held(self):
@@ -192,7 +198,25 @@ def parent_option(scratch):
     return ["--cgroup-parent", scratch.cgroup_parent] if scratch.cgroup_parent else []
 
 
-def podman(scratch, user):
+def once(prepare):
+    """What a peer needs is set up once, whoever asks; a failure stays one."""
+    done = {}
+
+    def get(scratch):
+        if scratch.dir not in done:
+            try:
+                done[scratch.dir] = prepare(scratch)
+            except Fail as e:
+                done[scratch.dir] = e
+        if isinstance(done[scratch.dir], Fail):
+            raise done[scratch.dir]
+        return done[scratch.dir]
+    return get
+
+
+@once
+def podman_up(scratch):
+    """Its command line up to the verb, with the image in a store of its own."""
     argv = [which("podman"), "--root", scratch.path("podman/root"), "--runroot",
             scratch.path("podman/run"), "--tmpdir", scratch.path("podman/tmp"),
             "--cgroup-manager", "cgroupfs"]
@@ -201,13 +225,12 @@ def podman(scratch, user):
     scratch.at_end.append(lambda: subprocess.run(
         ["umount", "-l", scratch.path("podman/root/overlay")], stderr=subprocess.DEVNULL,
         check=False))
-    return probe_case("podman", argv + ["run", "--rm", "--network", "none", *LIMITS, *ULIMITS,
-                                        *parent_option(scratch), "localhost/bench:latest"],
-                      "/probe", user, "/",
-                      umount=UNIFIED if os.path.ismount(UNIFIED) else None)
+    return argv
 
 
-def docker(scratch, user):
+@once
+def docker_up(scratch):
+    """The same; the daemon is one of our own and ends with us."""
     daemon = which("dockerd")
     client = which("docker", [os.path.join(os.path.dirname(daemon), "docker"), "/usr/bin/docker"])
     top = scratch.path("docker")
@@ -237,8 +260,52 @@ def docker(scratch, user):
     else:
         raise Fail("dockerd does not answer")
     sh(client, "-H", host, "import", image_tar(scratch), "bench:latest")
-    return probe_case("docker", [client, "-H", host, "run", "--rm", "--network", "none", *LIMITS,
-                                 *parent_option(scratch), "bench:latest"], "/probe", user, "/")
+    return [client, "-H", host]
+
+
+def podman_view():
+    """crun, below podman, refuses the hybrid cgroup layout, too."""
+    return UNIFIED if os.path.ismount(UNIFIED) else None
+
+
+def podman(scratch, user):
+    return probe_case("podman", podman_up(scratch) + [
+        "run", "--rm", "--network", "none", *LIMITS, *ULIMITS, *parent_option(scratch),
+        "localhost/bench:latest"], "/probe", user, "/", umount=podman_view())
+
+
+def docker(scratch, user):
+    return probe_case("docker", docker_up(scratch) + [
+        "run", "--rm", "--network", "none", *LIMITS, *parent_option(scratch), "bench:latest"],
+        "/probe", user, "/")
+
+
+def exec_case(name, argv, user, umount=None):
+    """An exec of `probe echo` by a peer that takes variables by -e."""
+    case = Case(name, [*argv, "/probe", "echo", "@A@", "@S@"], user, "/", umount=umount)
+    case.random = True
+    return case
+
+
+def podman_exec(scratch, user):
+    argv, view, name = podman_up(scratch), podman_view(), TAG + "exec"
+    hidden = ["unshare", "-m", "sh", "-c", 'umount -l "$0" && exec "$@"', view] if view else []
+    sh(*hidden, *argv, "run", "-d", "--name", name, "--network", "none", *LIMITS, *ULIMITS,
+       *parent_option(scratch), "localhost/bench:latest", "/probe", "pause")
+    scratch.at_end.append(lambda: subprocess.run(
+        [*hidden, *argv, "rm", "-f", "-t", "0", name], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, check=False))
+    return exec_case("podman-exec", [*argv, "exec", "-i", "-e", "PROBE=@E@", name], user, view)
+
+
+def docker_exec(scratch, user):
+    argv, name = docker_up(scratch), TAG + "exec"
+    sh(*argv, "run", "-d", "--name", name, "--network", "none", *LIMITS, *parent_option(scratch),
+       "bench:latest", "/probe", "pause")
+    scratch.at_end.append(lambda: subprocess.run(
+        [*argv, "rm", "-f", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        check=False))
+    return exec_case("docker-exec", [*argv, "exec", "-i", "-e", "PROBE=@E@", name], user)
 
 
 def cgroup_dirs():

@@ -28,6 +28,9 @@ def digits(ms):
     return "%.2f" % ms if ms < 10 else "%.1f" % ms if ms < 100 else "%.0f" % ms
 
 
+REACHED = {None: "-", True: "yes", False: "**no**"}
+
+
 class Row:
     """One line: petri (or inside) against a peer (or the host), and whether the goal is reached."""
 
@@ -41,7 +44,7 @@ class Row:
     def cells(self):
         return [self.case, self.petri.text(), self.peer_name, self.peer.text(),
                 "%.3f" % self.ratio if self.ratio < 0.2 else "%.2f" % self.ratio, self.goal_text,
-                {None: "-", True: "yes", False: "**no**"}[self.reached],
+                REACHED[self.reached],
                 digits(self.cgroup) if self.cgroup is not None else "-"]
 
     def data(self):
@@ -59,6 +62,24 @@ class SameRow(Row):
         a, b = big.quartiles, small.quartiles
         self.goal_text = "same"
         self.reached = abs(self.ratio - 1) <= 0.1 or (a[0] <= b[1] and b[0] <= a[1])
+
+
+class FigureRow:
+    """A figure without a peer: so many per second, so much memory each."""
+
+    def __init__(self, case, value, unit, goal=None, at_least=False, note=""):
+        self.case, self.value, self.unit, self.note = case, value, unit, note
+        self.goal_text = "-" if goal is None else "%s %g %s" % (">=" if at_least else "<=", goal,
+                                                                unit)
+        self.reached = None if goal is None else value >= goal if at_least else value <= goal
+
+    def cells(self):
+        return [self.case, "%s %s" % (digits(self.value), self.unit), "-", "-", "-",
+                self.goal_text, REACHED[self.reached], "-"]
+
+    def data(self):
+        return {"case": self.case, "value": round(self.value, 4), "unit": self.unit,
+                "goal": self.goal_text, "reached": self.reached, "note": self.note}
 
 
 def fraction(goal):

@@ -85,6 +85,14 @@ class Scratch:
             sh(cc, "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE", "-static", "-o", self.path(name),
                os.path.join(HERE, name + ".c"))
 
+    def build_client(self, lib):
+        """The client of libpetri, beside a copy of the library."""
+        so = os.path.join(os.path.dirname(lib), "bench-client")
+        sh(os.environ.get("CC", "cc"), "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE", "-I",
+           os.path.join(HERE, "../../runtime/client"), "-o", so, os.path.join(HERE, "client.c"),
+           lib, "-Wl,-rpath,$ORIGIN")
+        return so
+
     def user(self, name, subuid):
         try:
             pwd.getpwnam(name)

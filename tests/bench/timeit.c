@@ -1,10 +1,15 @@
 /* tests/bench/timeit.c - starts commands in turn and says how long each took.
  *
  * Reads cases from stdin, one word and its value per line:
- *     case NAME | uid N | gid N | cwd DIR | env K=V | umount PATH | arg WORD
+ *     case NAME | uid N | gid N | cwd DIR | env K=V | umount PATH | arg WORD | before WORD | after WORD |
+ *     random 1
  * Each case gets a launcher process that takes on the case's identity once (ids, directory, a
  * private mount namespace where PATH is unmounted), so that a sample is only vfork, exec and the
  * wait for the exit. A round runs every case once, in an order drawn anew, after an idle gap.
+ *
+ * The command lines in `before` and `after` (ended by the word ";") run outside the clock and must
+ * return 0. @A@ in a word is a token drawn for each sample. With `random`, so are a variable @E@, an exit
+ * status @S@ and stdin, the command is `probe echo`, and rc is 0 where it was given back all of them.
  *
  * Prints one JSON object per sample: case, round, ms, user_ms, sys_ms, rc, out, err.
  * Uses:  libc only, linked statically.
@@ -29,13 +34,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "draw.h"
+
 enum { MAX_CASES = 64, MAX_WORDS = 64, MAX_ENV = 16, SAMPLE_TIMEOUT_MS = 120000 };
 
 struct bench_case {
     char *name, *cwd, *umount;
     long uid, gid; /* -1: as started */
     char *argv[MAX_WORDS + 1], *envp[MAX_ENV + 1];
-    int argc, envc;
+    char *before[MAX_WORDS + 1], *after[MAX_WORDS + 1];
+    int argc, envc, beforec, afterc;
+    int random;
     pid_t launcher;
     int go, result; /* pipe ends of the driver */
 };
@@ -102,6 +111,12 @@ static int read_cases(struct bench_case *cases)
             c->envp[c->envc++] = strdup(value);
         } else if (strcmp(line, "arg") == 0 && c->argc < MAX_WORDS) {
             c->argv[c->argc++] = strdup(value);
+        } else if (strcmp(line, "before") == 0 && c->beforec < MAX_WORDS) {
+            c->before[c->beforec++] = strdup(value);
+        } else if (strcmp(line, "after") == 0 && c->afterc < MAX_WORDS) {
+            c->after[c->afterc++] = strdup(value);
+        } else if (strcmp(line, "random") == 0) {
+            c->random = 1;
         } else {
             die("unknown or too many: '%s'", line);
         }
@@ -138,46 +153,136 @@ static void take_output(int fd, char *buf, size_t size)
     close(fd);
 }
 
-static void take_sample(struct bench_case *c, struct sample *s)
+/* The words with what was drawn in them. What it returns lives until the next call with the same room. */
+static char **filled(char *const *words, const struct draw *d, char room[][256], char **ret)
 {
-    int in[2], out[2], err[2], status = 0;
-    struct rusage ru = { 0 };
-    posix_spawn_file_actions_t fa;
-    pid_t pid;
+    const struct {
+        const char *mark, *text;
+    } marks[] = { { "@A@", d->arg }, { "@E@", d->env }, { "@S@", d->status_text } };
+    int n = 0;
 
-    memset(s, 0, sizeof(*s));
-    if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC | O_NONBLOCK) < 0 ||
-        pipe2(err, O_CLOEXEC | O_NONBLOCK) < 0)
+    for (; words[n]; n++) {
+        ret[n] = words[n];
+        for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+            const char *at = strstr(words[n], marks[i].mark);
+            if (!at)
+                continue;
+            snprintf(room[n], sizeof room[n], "%.*s%s%s", (int)(at - words[n]), words[n],
+                     marks[i].text, at + strlen(marks[i].mark));
+            ret[n] = room[n];
+        }
+    }
+    ret[n] = NULL;
+    return ret;
+}
+
+struct streams {
+    int in[2], out[2], err[2];
+    posix_spawn_file_actions_t fa;
+};
+
+static void open_streams(struct streams *s)
+{
+    if (pipe2(s->in, O_CLOEXEC) < 0 || pipe2(s->out, O_CLOEXEC | O_NONBLOCK) < 0 ||
+        pipe2(s->err, O_CLOEXEC | O_NONBLOCK) < 0)
         die("pipe: %s", strerror(errno));
     /* Only the launcher's ends are non-blocking: the flag sits on the open file. */
-    fcntl(out[1], F_SETFL, 0);
-    fcntl(err[1], F_SETFL, 0);
-    posix_spawn_file_actions_init(&fa);
+    fcntl(s->out[1], F_SETFL, 0);
+    fcntl(s->err[1], F_SETFL, 0);
+    posix_spawn_file_actions_init(&s->fa);
     /* An empty pipe, not /dev/null: OCI runtimes chown their stdio to the container's user. */
-    posix_spawn_file_actions_adddup2(&fa, in[0], 0);
-    posix_spawn_file_actions_adddup2(&fa, out[1], 1);
-    posix_spawn_file_actions_adddup2(&fa, err[1], 2);
+    posix_spawn_file_actions_adddup2(&s->fa, s->in[0], 0);
+    posix_spawn_file_actions_adddup2(&s->fa, s->out[1], 1);
+    posix_spawn_file_actions_adddup2(&s->fa, s->err[1], 2);
+}
 
-    close(in[1]);
+static void close_streams(struct streams *s, struct sample *ret)
+{
+    posix_spawn_file_actions_destroy(&s->fa);
+    close(s->in[0]);
+    close(s->out[1]);
+    close(s->err[1]);
+    take_output(s->out[0], ret->out, sizeof(ret->out));
+    take_output(s->err[0], ret->err, sizeof(ret->err));
+}
+
+static void run_one(char **argv, char **envp, const struct draw *d, struct sample *ret)
+{
+    int status = 0;
+    struct rusage ru = { 0 };
+    struct streams s;
+    pid_t pid;
+
+    memset(ret, 0, sizeof(*ret));
+    open_streams(&s);
+    if (d && write(s.in[1], d->in, d->in_len) != (ssize_t)d->in_len)
+        die("stdin of '%s': %s", argv[0], strerror(errno));
+    close(s.in[1]);
 
     double t0 = now_ms();
-    int rc = posix_spawn(&pid, c->argv[0], &fa, NULL, c->argv, c->envp);
+    int rc = posix_spawn(&pid, argv[0], &s.fa, NULL, argv, envp);
     if (rc == 0)
         while (wait4(pid, &status, 0, &ru) < 0 && errno == EINTR)
             ;
-    s->ms = now_ms() - t0;
+    ret->ms = now_ms() - t0;
 
-    posix_spawn_file_actions_destroy(&fa);
-    close(in[0]);
-    close(out[1]);
-    close(err[1]);
-    take_output(out[0], s->out, sizeof(s->out));
-    take_output(err[0], s->err, sizeof(s->err));
+    close_streams(&s, ret);
     if (rc != 0)
-        snprintf(s->err, sizeof(s->err), "%s: %s", c->argv[0], strerror(rc));
-    s->rc = rc ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    s->user_ms = ru.ru_utime.tv_sec * 1e3 + ru.ru_utime.tv_usec / 1e3;
-    s->sys_ms = ru.ru_stime.tv_sec * 1e3 + ru.ru_stime.tv_usec / 1e3;
+        snprintf(ret->err, sizeof(ret->err), "%s: %s", argv[0], strerror(rc));
+    ret->rc = rc ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ret->user_ms = ru.ru_utime.tv_sec * 1e3 + ru.ru_utime.tv_usec / 1e3;
+    ret->sys_ms = ru.ru_stime.tv_sec * 1e3 + ru.ru_stime.tv_usec / 1e3;
+}
+
+/* The commands of `before` or `after`; the first one that fails is in *ret. */
+static int run_around(struct bench_case *c, char **words, const struct draw *d, struct sample *ret)
+{
+    static char room[MAX_WORDS][256];
+    char *argv[MAX_WORDS + 1], *part[MAX_WORDS + 1];
+    struct sample s;
+    int n = 0;
+
+    filled(words, d, room, argv);
+    for (char **w = argv;; w++) {
+        if (*w && strcmp(*w, ";") != 0) {
+            part[n++] = *w;
+            continue;
+        }
+        part[n] = NULL;
+        if (n) {
+            run_one(part, c->envp, NULL, &s);
+            if (s.rc) {
+                *ret = s;
+                return -1;
+            }
+        }
+        n = 0;
+        if (!*w)
+            return 0;
+    }
+}
+
+static void take_sample(struct bench_case *c, struct sample *s)
+{
+    static char words[MAX_WORDS][256], vars[MAX_ENV][256];
+    char *argv[MAX_WORDS + 1], *envp[MAX_ENV + 1];
+    struct draw d;
+
+    if (draw_new(&d) < 0)
+        die("no random bytes: %s", strerror(errno));
+    if (run_around(c, c->before, &d, s) < 0)
+        return;
+    run_one(filled(c->argv, &d, words, argv), filled(c->envp, &d, vars, envp),
+            c->random ? &d : NULL, s);
+    if (c->random && (s->rc != d.status || strcmp(s->out, d.expected) != 0)) {
+        size_t n = strlen(s->err);
+        snprintf(s->err + n, sizeof(s->err) - n, " expected %d '%.100s'", d.status, d.expected);
+        s->rc = 255;
+    } else if (c->random) {
+        s->rc = 0;
+    }
+    if (!s->rc)
+        run_around(c, c->after, &d, s);
 }
 
 static void start_launcher(struct bench_case *c)
