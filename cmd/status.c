@@ -29,7 +29,7 @@ static int find(struct life *f, const struct cmd *c, int argc, char **argv, int 
 }
 
 /* What petri-change counts; NULL where it can't. */
-static struct json *count_changes(const char *id)
+static struct json *count_changes(const struct paths *paths, const char *id)
 {
     CLEANUP(err_free_p) struct err *e = NULL;
     AUTOFREE char *helper = paths_helper("petri-change", &e);
@@ -48,7 +48,7 @@ static struct json *count_changes(const char *id)
         dup2(null, 0);
         dup2(p[1], 1);
         dup2(null, 2);
-        execl(helper, "petri-change", "count", id, "--json", (char *)NULL);
+        execl(helper, "petri-change", "count", paths->data, id, "--json", (char *)NULL);
         _exit(127);
     }
     close(p[1]);
@@ -152,7 +152,7 @@ static int status_run(const struct cmd *c, int argc, char **argv)
     if (state_read(&f.paths, id, &s, &e) < 0)
         return cmd_fail_err(1, e, f.json);
     (void)sandbox_ask(&f.paths, id, "{\"op\":\"status\"}", &live, NULL);
-    changes = count_changes(id);
+    changes = count_changes(&f.paths, id);
     if (f.json)
         json_status(&s, live, changes);
     else
