@@ -64,14 +64,13 @@ int hash_file(int fd, char ret[HASH_HEX + 1], char *ret_head, size_t head_len, u
               struct err **e)
 {
     CLEANUP(hash_free_p) struct hash *h = hash_new();
-    const size_t room = 1 << 17;
-    AUTOFREE char *buf = mem_zalloc(room);
+    char buf[1 << 16];
     uint64_t off = 0;
     ssize_t n;
 
     if (ret_head)
         memset(ret_head, 0, head_len);
-    while ((n = RETRY(pread(fd, buf, room, (off_t)off))) > 0) {
+    while ((n = RETRY(pread(fd, buf, sizeof buf, (off_t)off))) > 0) {
         hash_add(h, buf, (size_t)n);
         if (ret_head && off < head_len) {
             size_t left = head_len - (size_t)off;

@@ -157,15 +157,28 @@ static int take(const struct json *j, struct record *r, struct err **e)
     return 0;
 }
 
+int record_parse(const char *data, const char *id, const char *text, size_t n, struct record *ret,
+                 struct err **e)
+{
+    CLEANUP(record_free_p) struct record r = { .data = str_dup(data), .id = str_dup(id) };
+    AUTOJSON struct json *j = NULL;
+    int rc = json_parse(text, n, &j, e);
+
+    if (rc == 0)
+        rc = take(j, &r, e);
+    if (rc < 0)
+        return rc;
+    *ret = r;
+    r = (struct record){ 0 };
+    return 0;
+}
+
 static int load_id(const char *data, const char *id, const char *word, struct record *ret,
                    struct err **e)
 {
     AUTOFREE char *path = str_printf("%s/sandboxes/%s/state.json", data, id), *text = NULL;
-    CLEANUP(record_free_p) struct record r = { .data = str_dup(data), .id = str_dup(id) };
     CLEANUP(err_free_p) struct err *why = NULL;
-    AUTOJSON struct json *j = NULL;
     size_t n;
-    int rc;
 
     if (fs_read(AT_FDCWD, path, max_record, &text, &n, &why) < 0) {
         if (why->sys == ENOENT || why->sys == ENOTDIR)
@@ -174,14 +187,8 @@ static int load_id(const char *data, const char *id, const char *word, struct re
             *e = TAKE_PTR(why);
         return err_wrap(e, "sandbox '%s'", word);
     }
-    rc = json_parse(text, n, &j, e);
-    if (rc == 0)
-        rc = take(j, &r, e);
-    if (rc < 0)
-        return err_wrap(e, "sandbox '%s'", word);
-    *ret = r;
-    r = (struct record){ 0 };
-    return 0;
+    int rc = record_parse(data, id, text, n, ret, e);
+    return rc < 0 ? err_wrap(e, "sandbox '%s'", word) : 0;
 }
 
 /* --- which one ----------------------------------------------------------------------------------- */

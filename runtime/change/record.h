@@ -45,6 +45,9 @@ struct record {
  * is in (runtime/client/find.c). */
 int record_load(const char *data, const char *word, struct record *ret, struct err **e);
 void record_free_p(struct record *r);
+/* The text of a state.json. */
+int record_parse(const char *data, const char *id, const char *text, size_t n, struct record *ret,
+                 struct err **e);
 /* "NAME" or "NAME@SNAP" ("@SNAP" means the project's own sandbox); *ret_snap is NULL without one. */
 int record_load_at(const char *data, const char *word, struct record *ret, char **ret_snap,
                    struct err **e);

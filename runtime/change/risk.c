@@ -1,6 +1,5 @@
 #include "runtime/change/risk.h"
 
-#include <fnmatch.h>
 #include <string.h>
 
 #include "runtime/change/risk_impl.h"
@@ -133,40 +132,74 @@ int risk_worst(const struct change *ch)
 
 /* --- path rules ------------------------------------------------------------------------------------ */
 
-/* The name that DOS-era programs see of a longer one: GITMOD~1 for .gitmodules. */
-static bool short_name_of(const char *name, const char *glob)
-{
-    const char *tilde = strchr(name, '~');
-    size_t n = tilde ? (size_t)(tilde - name) : 0;
+/* One name of a pattern: letters, "*" and "?". It is not NUL-terminated. */
+struct glob {
+    const char *p;
+    size_t n;
+};
 
-    if (!tilde || n == 0 || n > 6 || strspn(tilde + 1, "0123456789") == 0)
-        return false;
-    if (*glob == '.')
-        glob++;
-    size_t literal = strcspn(glob, "*/. ");
-    return literal >= 3 && n <= literal && strncmp(name, glob, n) == 0 && (n == 6 || n == literal);
+static bool glob_fits(struct glob g, const char *name)
+{
+    const char *star = NULL, *back = NULL; /* where to go on when the last "*" must take more */
+    size_t i = 0;
+
+    while (*name) {
+        if (i < g.n && g.p[i] == '*') {
+            star = g.p + ++i;
+            back = name;
+        } else if (i < g.n && (g.p[i] == '?' || g.p[i] == *name)) {
+            i++;
+            name++;
+        } else if (star) {
+            i = (size_t)(star - g.p);
+            name = ++back;
+        } else {
+            return false;
+        }
+    }
+    while (i < g.n && g.p[i] == '*')
+        i++;
+    return i == g.n;
 }
 
-static bool name_matches(const char *name, const char *glob)
+/* The name that DOS-era programs see of a longer one: GITMOD~1 for .gitmodules. */
+static bool short_name_fits(struct glob g, const char *name)
 {
-    return fnmatch(glob, name, 0) == 0 || (*glob == '.' && short_name_of(name, glob));
+    const char *tilde = strchr(name, '~');
+    size_t n = tilde ? (size_t)(tilde - name) : 0, literal = 0;
+
+    if (n == 0 || n > 6 || strspn(tilde + 1, "0123456789") == 0 || g.n == 0 || *g.p != '.')
+        return false;
+    g.p++;
+    g.n--;
+    while (literal < g.n && !strchr("*?.", g.p[literal]))
+        literal++;
+    return literal >= 3 && n <= literal && strncmp(name, g.p, n) == 0 && (n == 6 || n == literal);
+}
+
+static struct glob next_name(const char **p, const char *end)
+{
+    struct glob g = { *p, 0 };
+    while (*p < end && **p != '/')
+        (*p)++;
+    g.n = (size_t)(*p - g.p);
+    *p += *p < end;
+    return g;
 }
 
 /* `parts`: the folded components of a path. A pattern "a/b" fits where the two stand side by side anywhere;
  * a link's last name also fits the first names of a pattern, since what it leads to has the rest. */
-static bool pattern_matches(const char *pattern, size_t len, const struct strv *parts, bool link)
+static bool pattern_fits(const char *pattern, size_t len, const struct strv *parts, bool link)
 {
-    AUTOSTRV struct strv globs = { 0 };
-    for (const char *p = pattern, *end = pattern + len; p < end;) {
-        size_t n = strcspn(p, "/ ");
-        strv_take(&globs, str_printf("%.*s", (int)n, p));
-        p += n + 1;
-    }
     for (size_t i = 0; i < parts->n; i++) {
-        size_t k = 0;
-        while (k < globs.n && i + k < parts->n && name_matches(parts->v[i + k], globs.v[k]))
-            k++;
-        if (k == globs.n || (link && k > 0 && i + k == parts->n))
+        const char *p = pattern, *end = pattern + len;
+        bool fits = true;
+        size_t k = i;
+        for (; p < end && k < parts->n && fits; k++) {
+            struct glob g = next_name(&p, end);
+            fits = glob_fits(g, parts->v[k]) || short_name_fits(g, parts->v[k]);
+        }
+        if (fits && (p == end || link))
             return true;
     }
     return false;
@@ -176,7 +209,7 @@ bool risk_path_fits(const struct risk_rule *rule, const struct strv *parts, bool
 {
     for (const char *p = rule->patterns; p && *p;) {
         size_t n = strcspn(p, " ");
-        if (n && pattern_matches(p, n, parts, link))
+        if (n && pattern_fits(p, n, parts, link))
             return true;
         p += n + (p[n] == ' ');
     }
