@@ -295,13 +295,15 @@ def mounts():
 
 
 def cgroups():
-    """Our control groups whose keeper, named in them by its pid, is no more."""
-    found = set()
+    """Our control groups whose keeper is no more: they are named after its pid, and the namespace that
+    has this pid, which may not be ours to judge."""
+    found, here = set(), str(os.stat("/proc/self/ns/pid").st_ino)
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
         for d in dirs:
             p = os.path.join(top, d)
-            keeper = re.search(r"petri-[0-9a-f]+\.(\d+)\.", p)
-            if "petri" not in d or (keeper and os.path.exists(f"/proc/{keeper.group(1)}")):
+            keeper = re.search(r"petri-[0-9a-f]+\.(\d+)\.\d+\.(\d+)", p)
+            if "petri" not in d or (keeper and (keeper.group(2) != here or
+                                                os.path.exists(f"/proc/{keeper.group(1)}"))):
                 continue
             with contextlib.suppress(OSError):
                 if os.stat(p).st_uid == UID:

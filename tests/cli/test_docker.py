@@ -86,6 +86,8 @@ def docker():
         daemon.terminate()
         daemon.wait(60)
         log.close()
+        # dockerd mounts this over itself, and does not always take it down
+        subprocess.run(["umount", f"{top}/data"], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(top)
 
 
