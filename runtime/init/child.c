@@ -72,14 +72,12 @@ int exec_search(char **argv, char **env)
     return worst;
 }
 
-struct proto_exit exit_frame(int status, bool timed_out)
+struct proto_exit exit_frame(int status, bool timed_out, const struct rusage *u)
 {
     struct proto_exit x = { .status = status, .timed_out = timed_out };
-    struct rusage u;
 
-    getrusage(RUSAGE_CHILDREN, &u);
-    x.cpu_usec = (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
-                 (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-    x.maxrss_bytes = (uint64_t)u.ru_maxrss * 1024;
+    x.cpu_usec = (uint64_t)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1000000 +
+                 (uint64_t)(u->ru_utime.tv_usec + u->ru_stime.tv_usec);
+    x.maxrss_bytes = (uint64_t)u->ru_maxrss * 1024;
     return x;
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -115,8 +116,11 @@ static pid_t start(const struct proto_request *r)
 
 static void finish(int status, bool timed_out)
 {
-    struct proto_exit x = exit_frame(status, timed_out);
+    struct proto_exit x;
+    struct rusage u;
 
+    getrusage(RUSAGE_CHILDREN, &u);
+    x = exit_frame(status, timed_out, &u);
     proto_send(CTL, PROTO_EXIT, &x, sizeof x, NULL, 0);
     _exit(0);
 }

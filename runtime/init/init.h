@@ -20,7 +20,8 @@ void child_stdio(const struct proto_request *r, int slave);
  * executable". */
 int exec_search(char **argv, char **env);
 int say_hello(int sock);
-struct proto_exit exit_frame(int status, bool timed_out);
+struct rusage;
+struct proto_exit exit_frame(int status, bool timed_out, const struct rusage *u);
 
 /* --- tree.c: other processes, seen through /proc */
 int children_open(void); /* the caller's list of children, or -1 */
@@ -31,14 +32,21 @@ int count_others(void); /* processes but the caller that are no zombies; -1: can
 uint64_t now_ns(void);  /* CLOCK_BOOTTIME */
 
 /* --- supervise.c: one exec */
-enum exec_state { EXEC_RUNS, EXEC_ENDED, EXEC_BACKGROUND };
+enum exec_state { EXEC_RUNS, EXEC_ENDED, EXEC_BACKGROUND, EXEC_SPARE };
+/* What PID 1 tells a supervisor with nothing to do; the client's connection comes with it. */
+struct exec_order {
+    uint64_t deadline; /* of now_ns(), 0: none */
+    uint32_t slot;     /* of `states` */
+};
 struct exec_job {
     const struct proto_serving *base;
-    uint64_t deadline; /* of now_ns(), 0: none */
+    struct exec_order order;
     volatile unsigned char
-        *state; /* enum exec_state, shared with PID 1, changed before PROTO_EXIT */
+        *states; /* enum exec_state, shared with PID 1, changed before PROTO_EXIT */
+    bool again;  /* JOBS brings the next one */
 };
-_Noreturn void supervise(const struct exec_job *job); /* the client's connection is CTL */
+enum { JOBS = CTL + 1 };                        /* a supervisor's connection to PID 1 */
+_Noreturn void supervise(struct exec_job *job); /* the client's connection is CTL */
 
 /* --- files.c: files without a process */
 struct fs_write; /* a file that FS_COMMIT has not put into place */

@@ -8,11 +8,13 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/macros.h"
 #include "runtime/init/server.h"
 
 static void set_timer(struct server *s)
@@ -25,8 +27,8 @@ static void set_timer(struct server *s)
         if (at && (!first || at < first))
             first = at;
     }
-    if (first == s->wake)
-        return;
+    if (!first || (s->wake && s->wake <= first))
+        return; /* it may ring too early */
     s->wake = first;
     t.it_value.tv_sec = (time_t)(first / 1000000000);
     t.it_value.tv_nsec = (long)(first % 1000000000);
@@ -41,7 +43,7 @@ static void kill_by(struct conn *c, uint64_t at)
 
 /* When memory runs out, what comes of a client goes before PID 1. The value is inherited, and only one's
  * own process's can be changed by who has no dump: PID 1 takes it for as long as a fork. */
-pid_t fork_job(struct server *s, int conn)
+pid_t fork_job(struct server *s, int conn, int jobs)
 {
     pid_t pid;
     int error;
@@ -55,7 +57,9 @@ pid_t fork_job(struct server *s, int conn)
     errno = error;
     if (pid == 0) {
         dup3(conn, CTL, O_CLOEXEC);
-        syscall(SYS_close_range, CTL + 1, ~0U, 0);
+        if (jobs >= 0)
+            dup3(jobs, JOBS, O_CLOEXEC);
+        syscall(SYS_close_range, jobs >= 0 ? JOBS + 1 : CTL + 1, ~0U, 0);
     }
     return pid;
 }
@@ -66,31 +70,101 @@ int refuse(struct conn *c, enum proto_stage stage, int error)
     return proto_send_now(c->fd, PROTO_FAILED, &f, sizeof f, NULL, 0);
 }
 
-void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms)
+static int send_order(int jobs, const struct exec_order *o, int conn)
 {
-    volatile unsigned char *state = &s->states[c - s->conns];
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } c = { 0 };
+    struct iovec iov = { (void *)o, sizeof *o };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof c.buf
+    };
+    struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
 
-    c->deadline = 0;
-    if (timeout_ms && timeout_ms < UINT32_MAX * 1000ULL)
-        c->deadline = now_ns() + timeout_ms * 1000000;
-    *state = EXEC_RUNS;
-    c->exec = true;
-    c->pid = fork_job(s, c->fd);
-    if (c->pid == 0) {
-        struct exec_job job = { .base = s->base, .deadline = c->deadline, .state = state };
+    cm->cmsg_level = SOL_SOCKET;
+    cm->cmsg_type = SCM_RIGHTS;
+    cm->cmsg_len = CMSG_LEN(sizeof conn);
+    memcpy(CMSG_DATA(cm), &conn, sizeof conn);
+    return sendmsg(jobs, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof *o ? 0 : -1;
+}
+
+/* Gives the connection to a supervisor that has nothing to do. */
+static bool take_spare(struct server *s, struct conn *c, const struct exec_order *o)
+{
+    for (int i = 0; i < s->n_conns; i++) {
+        struct conn *old = &s->conns[i];
+        if (!old->used || !old->pid || old->jobs < 0 || s->states[i] != EXEC_SPARE)
+            continue;
+        kill(old->pid, SIGCONT); /* code inside may have stopped it */
+        if (send_order(old->jobs, o, c->fd) < 0)
+            continue;
+        c->pid = old->pid;
+        c->jobs = TAKE_FD(old->jobs);
+        old->pid = 0;
+        hang_up(s, old);
+        return true;
+    }
+    return false;
+}
+
+static pid_t new_supervisor(struct server *s, struct conn *c, const struct exec_order *o)
+{
+    int pair[2] = { -1, -1 };
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        pair[0] = pair[1] = -1;
+    pid = fork_job(s, c->fd, pair[1]);
+    if (pid == 0) {
+        struct exec_job job = {
+            .base = s->base, .order = *o, .states = s->states, .again = pair[1] >= 0
+        };
         supervise(&job);
     }
+    close_p(&pair[1]);
+    if (pid < 0)
+        close_p(&pair[0]);
+    c->jobs = pair[0];
+    return pid;
+}
+
+void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms)
+{
+    struct exec_order o = { .slot = (uint32_t)(c - s->conns) };
+
+    if (timeout_ms && timeout_ms < UINT32_MAX * 1000ULL)
+        o.deadline = now_ns() + timeout_ms * 1000000;
+    c->deadline = o.deadline;
+    c->exec = true;
+    s->states[o.slot] = EXEC_RUNS;
+    if (!take_spare(s, c, &o))
+        c->pid = new_supervisor(s, c, &o);
     if (c->pid < 0) {
         c->pid = 0;
         refuse(c, STAGE_FORK, errno);
         hang_up(s, c);
         return;
     }
-    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLRDHUP | EPOLLET, (uint32_t)(c - s->conns));
+    watch(s, EPOLL_CTL_MOD, c->fd, EPOLLRDHUP | EPOLLET, o.slot);
     if (c->deadline) {
         kill_by(c, c->deadline + GRACE_MS * 1000000ULL);
         set_timer(s);
     }
+}
+
+/* It has no child and no client. Killed, not asked: code inside may have stopped it. */
+static void dismiss(struct conn *c)
+{
+    close_p(&c->jobs);
+    kill(c->pid, SIGKILL);
+}
+
+void dismiss_spares(struct server *s)
+{
+    for (int i = 0; i < s->n_conns; i++)
+        if (s->conns[i].used && s->conns[i].pid && s->states[i] == EXEC_SPARE)
+            dismiss(&s->conns[i]);
 }
 
 static void last_word(struct server *s, struct conn *c)
@@ -110,11 +184,12 @@ static void ended(struct server *s, struct conn *c, int status)
 
     c->pid = 0;
     c->kill_at = 0;
+    close_p(&c->jobs);
     if (!c->exec) {
         look_at(s, c); /* the next request may be there already */
         return;
     }
-    if (status != 0)
+    if (status != 0 && s->states[c - s->conns] != EXEC_SPARE)
         s->hunting = true;
     if (status == 0 || gone) {
         hang_up(s, c);
@@ -129,9 +204,13 @@ void reap(struct server *s)
     int status;
     pid_t pid;
 
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0)
         for (int i = 0; i < s->n_conns; i++)
             if (s->conns[i].used && s->conns[i].pid == pid) {
+                if (WIFSTOPPED(status)) {
+                    kill(pid, SIGCONT); /* by code inside: nobody else would */
+                    break;
+                }
                 ended(s, &s->conns[i], status);
                 set_timer(s);
                 break;
@@ -179,6 +258,8 @@ void on_timer(struct server *s)
             last_word(s, c);
         else if (c->exec && c->pid && s->states[i] == EXEC_RUNS)
             kill(c->pid, SIGKILL);
+        else if (c->exec && c->pid && s->states[i] == EXEC_SPARE)
+            dismiss(c);
     }
     set_timer(s);
 }
@@ -192,6 +273,8 @@ void client_gone(struct server *s, struct conn *c)
     }
     if (s->states[c - s->conns] != EXEC_RUNS) {
         hang_up(s, c);
+        c->kill_at = c->used ? now_ns() + SPARE_MS * 1000000ULL : 0;
+        set_timer(s);
         return;
     }
     kill_by(c, now_ns() + GRACE_MS * 1000000ULL);

@@ -76,7 +76,7 @@ static void fs_request(struct server *s, struct conn *c)
             hang_up(s, c);
         return;
     }
-    c->pid = fork_job(s, c->fd);
+    c->pid = fork_job(s, c->fd, -1);
     if (c->pid == 0) {
         struct fs_write *none = NULL;
         files_answer(CTL, s->base->cwd, &r, &none);
@@ -179,7 +179,7 @@ static void on_listen(struct server *s)
     /* who is outside has no pid here; nobody inside may talk to PID 1 */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid != 0)
         return;
-    *c = (struct conn){ .fd = TAKE_FD(fd), .used = true };
+    *c = (struct conn){ .fd = TAKE_FD(fd), .jobs = -1, .used = true };
     if (c - s->conns >= s->n_conns)
         s->n_conns = (int)(c - s->conns) + 1;
     watch(s, EPOLL_CTL_ADD, c->fd, EPOLLIN | EPOLLRDHUP | EPOLLET, (uint32_t)(c - s->conns));
@@ -194,7 +194,7 @@ static bool anybody_leaving(const struct server *s)
 {
     for (int i = 0; i < s->n_conns; i++)
         if (s->conns[i].used && s->conns[i].pid &&
-            (!s->conns[i].exec || s->states[i] == EXEC_ENDED))
+            (!s->conns[i].exec || s->states[i] == EXEC_ENDED || s->states[i] == EXEC_SPARE))
             return true;
     return false;
 }
@@ -209,6 +209,7 @@ static void quiesce(struct server *s)
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
     for (int i = 0; i < 50; i++) {
+        dismiss_spares(s);
         reap(s);
         if (!anybody_leaving(s))
             break;
@@ -257,7 +258,7 @@ static void on_child(int sig)
 
 static void set_signals(sigset_t *ret_waiting)
 {
-    struct sigaction child = { .sa_handler = on_child, .sa_flags = SA_NOCLDSTOP };
+    struct sigaction child = { .sa_handler = on_child };
 
     for (int i = 1; i < 65; i++)
         signal(i, SIG_DFL);

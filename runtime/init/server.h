@@ -10,11 +10,13 @@ enum {
     FS_MAX = 16 << 10, /* a PROTO_FS: two paths */
     TURN = 64,         /* requests of one client before another's */
     GRACE_MS = 500,
+    SPARE_MS = 500,      /* how long a supervisor waits for another exec */
     LAST_WORD_MS = 2000, /* when a client of a dead supervisor hears of it at the latest */
 };
 
 struct conn {
     int fd;    /* -1: the client is gone, or no longer matters */
+    int jobs;  /* the supervisor's JOBS, -1: none */
     pid_t pid; /* a supervisor's, or of what works for PROTO_FS */
     bool used, exec;
     bool lost; /* the supervisor was killed; its client hears when all it had is gone */
@@ -42,10 +44,12 @@ void hang_up(struct server *s,
 void look_at(struct server *s, struct conn *c); /* takes in whole requests */
 
 /* --- jobs.c: PID 1's children and their deadlines */
-pid_t fork_job(struct server *s, int conn); /* in the child only the connection is left, as CTL */
+/* In the child only the connection is left, as CTL, and where it is not -1 `jobs`, as JOBS. */
+pid_t fork_job(struct server *s, int conn, int jobs);
 void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms);
 int refuse(struct conn *c, enum proto_stage stage, int error);
 void client_gone(struct server *s, struct conn *c);
+void dismiss_spares(struct server *s);
 void reap(struct server *s);
 void hunt(struct server *s);
 void on_timer(struct server *s);

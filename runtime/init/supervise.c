@@ -2,15 +2,18 @@
  *
  * Owns:  the connection to the client (CTL) until the command ended, and, being a subreaper, every
  *        descendant of the command. Time out, client gone: it kills until none is left. When the
- *        command ended by itself, what runs on in the background keeps it as its reaper.
+ *        command ended by itself, what runs on in the background keeps it as its reaper; where
+ *        nothing does, it waits a moment for the next exec, which then costs no fork of PID 1's.
  * Crash: code inside has the same user and can stop or kill it. PID 1 then kills what it had.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -25,14 +28,20 @@ struct exec {
     bool alone; /* no child is left */
     bool ended; /* the command has */
     int status;
+    struct rusage usage;
     char in[sizeof(struct proto_header) + sizeof(uint32_t)]; /* a PROTO_SIGNAL as it comes in */
     size_t n_in;
 };
 
+static void say(const struct exec_job *job, enum exec_state state)
+{
+    job->states[job->order.slot] = (unsigned char)state;
+}
+
 static _Noreturn void fail(const struct exec_job *job, enum proto_stage stage, int error)
 {
     struct proto_failed f = { .stage = stage, .error = error };
-    *job->state = EXEC_ENDED;
+    say(job, EXEC_ENDED);
     proto_send_now(CTL, PROTO_FAILED, &f, sizeof f, NULL, 0);
     _exit(0);
 }
@@ -64,8 +73,9 @@ static char **merge_env(const struct proto_serving *base, const struct proto_req
 static void reap(struct exec *x)
 {
     for (;;) {
+        struct rusage u;
         int status;
-        pid_t pid = waitpid(-1, &status, WNOHANG);
+        pid_t pid = wait4(-1, &status, WNOHANG, &u);
         if (pid == 0)
             return;
         if (pid < 0) {
@@ -75,6 +85,7 @@ static void reap(struct exec *x)
         if (pid == x->command) {
             x->ended = true;
             x->status = status;
+            x->usage = u;
         }
     }
 }
@@ -137,7 +148,7 @@ static pid_t start(const struct exec_job *job)
         fail(job, (enum proto_stage)f.stage, f.error);
     }
     proto_send(CTL, PROTO_STARTED, NULL, 0, &master, master >= 0);
-    syscall(SYS_close_range, CTL + 1, ~0U, 0);
+    syscall(SYS_close_range, JOBS + 1, ~0U, 0);
     free(env);
     free(r.argv);
     free(frame);
@@ -182,17 +193,20 @@ static void kill_all(struct exec *x, const sigset_t *mask)
     close(list);
 }
 
-static _Noreturn void report(struct exec *x, bool timed_out)
+static void report(struct exec *x, bool timed_out)
 {
-    struct proto_exit e = exit_frame(timed_out ? SIGKILL : x->status, timed_out);
+    struct proto_exit e = exit_frame(timed_out ? SIGKILL : x->status, timed_out, &x->usage);
+    bool stay = x->alone && x->job->again;
 
-    *x->job->state = EXEC_ENDED;
+    say(x->job, stay ? EXEC_SPARE : EXEC_ENDED);
     proto_send_now(CTL, PROTO_EXIT, &e, sizeof e, NULL, 0);
     close(CTL);
+    if (stay)
+        return;
     reap(x);
     if (x->alone)
         _exit(0);
-    *x->job->state = EXEC_BACKGROUND;
+    say(x->job, EXEC_BACKGROUND);
     for (;;) {
         pid_t pid = waitpid(-1, NULL, 0);
         if (pid < 0 && errno == ECHILD)
@@ -211,31 +225,65 @@ static int timer(uint64_t deadline)
     return fd;
 }
 
-_Noreturn void supervise(const struct exec_job *job)
+static void one(struct exec_job *job)
 {
     struct exec x = { .job = job };
     struct pollfd pfd[2] = { { .fd = CTL, .events = POLLIN | POLLRDHUP }, { -1, POLLIN, 0 } };
     sigset_t mask;
 
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     sigfillset(&mask);
     sigdelset(&mask, SIGCHLD);
     x.command = start(job);
-    if (job->deadline)
-        pfd[1].fd = timer(job->deadline);
+    if (job->order.deadline)
+        pfd[1].fd = timer(job->order.deadline);
     for (;;) {
         reap(&x);
-        if (x.ended)
+        if (x.ended) {
             report(&x, false);
+            return;
+        }
         if (ppoll(pfd, 2, NULL, &mask) < 0)
             continue;
         if (pfd[1].revents) {
             kill_all(&x, &mask);
             report(&x, true);
+            return;
         }
         if (pfd[0].revents && !obey(&x)) {
             kill_all(&x, &mask);
             _exit(0);
         }
+    }
+}
+
+/* Waits for PID 1 to send the next client, or to hang up. */
+static void next(struct exec_job *job)
+{
+    union {
+        struct cmsghdr align;
+        char buf[CMSG_SPACE(sizeof(int))];
+    } c;
+    struct iovec iov = { &job->order, sizeof job->order };
+    struct msghdr m = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = c.buf, .msg_controllen = sizeof c.buf
+    };
+    struct cmsghdr *cm;
+    int fd;
+
+    if (recvmsg(JOBS, &m, MSG_CMSG_CLOEXEC) != sizeof job->order || !(cm = CMSG_FIRSTHDR(&m)))
+        _exit(0);
+    memcpy(&fd, CMSG_DATA(cm), sizeof fd);
+    if (fd != CTL) {
+        dup3(fd, CTL, O_CLOEXEC);
+        close(fd);
+    }
+}
+
+_Noreturn void supervise(struct exec_job *job)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    for (;;) {
+        one(job);
+        next(job);
     }
 }

@@ -213,14 +213,34 @@ def test_supervisor_killed(init, timeout):
 
 
 def test_supervisor_stopped(init):
-    x, supervisor = sleeper(init, TREE, timeout_ms=1000)
-    with x:
-        assert init.run("kill", "-STOP", supervisor)[0] == 0
+    """Again and again, as PID 1 lets it go on."""
+    stop = ("sh", "-c", "while kill -STOP $0 2>&-; do :; done")
+    x, supervisor = sleeper(init, TREE, timeout_ms=2000)
+    with x, init.exec(*stop, supervisor) as bad:
         assert x.wait() == (signal.SIGKILL, True)
+        assert bad.wait() == (0, False)
     alone(init)
     x, supervisor = sleeper(init, TREE)
-    assert init.run("kill", "-STOP", supervisor)[0] == 0
-    x.close()
+    with init.exec(*stop, supervisor) as bad:
+        x.close()
+        assert bad.wait() == (0, False)
+    alone(init)
+
+
+def test_supervisor_of_the_next(init):
+    """A supervisor waits a moment for the next exec: nothing of the last one shows, and nobody can hold it."""
+    with init.exec("/usr/bin/python3", "-S", "-c", "x = b'x' * (50 << 20)") as x:
+        assert x.wait() == (0, False) and x.exit[3] > 50 << 20
+    with init.exec("true") as x:
+        assert x.wait() == (0, False) and x.exit[3] < 50 << 20
+    with init.exec("sh", "-c", 'while read c; do eval "$c" 2>&1; echo; done', stdin=None) as other:
+        for what in ("STOP", "KILL", "STOP"):
+            spare = init.run("sh", "-c", "echo $PPID")[1].decode().strip()
+            other.stdin.write(f"kill -{what} {spare}\n".encode())
+            while other.out.readline() != b"\n":
+                pass
+            assert init.run("echo", what) == (0, what.encode() + b"\n")
+        assert init.run("sh", "-c", "kill -STOP $PPID; sleep 0.1; exit 4")[0] == 4 << 8
     alone(init)
 
 
