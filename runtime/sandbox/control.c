@@ -369,7 +369,8 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
     options_restore(&o, &from.options);
     o.workspace = from.project;
     o.id = from.id; /* each gets its own */
-    if ((rc = plan_make(&o, paths, &first.plan, &first.holds, e)) < 0)
+    if ((rc = plan_make(&o, paths, &first.plan, &first.holds, e)) < 0 ||
+        (rc = kept_same_project(&from, first.plan, e)) < 0)
         return rc;
     layers_of(paths, &chain, &first.plan->chain);
     for (; i < n && rc == 0; i++) {

@@ -119,19 +119,31 @@ static void leave_caller(const struct paths *paths, const struct kept *k, int pi
     prctl(PR_SET_NAME, "petri-keeper");
 }
 
-static int parse_times(const struct state *s, struct live *l, struct err **e)
+int kept_times(const struct strv *flags, uint64_t *ret_idle_ms, uint64_t *ret_life_ms,
+               struct err **e)
 {
     CLEANUP(options_free_p) struct options o = { 0 };
     int rc;
 
-    options_restore(&o, &s->options);
-    if (o.idle_timeout && (rc = parse_duration(o.idle_timeout, &l->idle_ms, e)) < 0)
+    *ret_idle_ms = *ret_life_ms = 0;
+    options_restore(&o, flags);
+    if (o.idle_timeout && (rc = parse_duration(o.idle_timeout, ret_idle_ms, e)) < 0)
         return err_wrap(e, "--idle-timeout");
-    if (o.lifetime && (rc = parse_duration(o.lifetime, &l->life_ms, e)) < 0)
+    if (o.lifetime && (rc = parse_duration(o.lifetime, ret_life_ms, e)) < 0)
         return err_wrap(e, "--lifetime");
-    if (o.no_keep_alive && !l->idle_ms)
-        l->idle_ms = 1000;
+    if (o.no_keep_alive && !*ret_idle_ms)
+        *ret_idle_ms = 1000;
     return 0;
+}
+
+int kept_same_project(const struct state *s, const struct plan *p, struct err **e)
+{
+    if (p->project_dev == s->project_dev && p->project_ino == s->project_ino)
+        return 0;
+    return err_new(e, ERR_DENIED,
+                   "'%s' is not the directory that sandbox '%s' was made for; petri rm it, or put "
+                   "the directory back",
+                   s->project, s->name ? s->name : s->id);
 }
 
 struct keeping {
@@ -172,7 +184,8 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
                         .on_launched = write_record };
     l->box = (struct box)BOX_INIT(l->plan, paths);
     k->store = TAKE_FD(from->store);
-    if (parse_times(&l->state, l, &k->e) < 0 || live_up(l, &k->e) < 0) {
+    if (kept_times(&l->state.options, &l->idle_ms, &l->life_ms, &k->e) < 0 ||
+        live_up(l, &k->e) < 0) {
         say(pipe, k->e);
         _exit(1);
     }

@@ -349,6 +349,8 @@ static void answer(struct live *l, struct asker *a, const struct json *r)
     if (!op) {
         err_new(&e, ERR_INVALID, "a request without \"op\"");
         live_answer_err(a, e);
+    } else if (strcmp(op, "ping") == 0) {
+        live_answer(a, "{}");
     } else if (strcmp(op, "status") == 0) {
         do_status(l, a);
     } else if (strcmp(op, "stop") == 0) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/fs.h"
+#include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
 #include "runtime/sandbox/keep.h"
 #include "runtime/sandbox/layers.h"
@@ -18,6 +20,9 @@
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/snapshot.h"
 #include "runtime/sandbox/store_lock.h"
+
+/* How long somebody else's work on a sandbox is waited for. */
+enum { BUSY_TRIES = 500, BUSY_MS = 20 };
 
 void started_free_p(struct started *s)
 {
@@ -133,14 +138,66 @@ static int plan_for(const struct paths *paths, struct options *o, struct kept *k
     return plan_make(o, paths, &k->plan, &k->holds, e);
 }
 
+/* The plan of one that exists, with the given flags in the place of its own. */
+static int plan_existing(const struct paths *paths, const struct options *o, struct kept *k,
+                         struct strv *ret_flags, struct err **e)
+{
+    CLEANUP(options_free_p) struct options merged = { 0 };
+    const char *name = k->state.name ? k->state.name : k->state.id;
+    uint64_t idle, life;
+    struct stat st;
+    int rc;
+
+    merge_flags(&o->given, &k->state.options, ret_flags);
+    options_restore(&merged, ret_flags);
+    merged.id = k->state.id;
+    merged.name = k->state.name;
+    merged.workspace = k->state.project;
+    if (stat(k->state.project, &st) < 0)
+        return err_new(e, ERR_NOT_FOUND,
+                       "'%s', the project of sandbox '%s', is not there: %s; put it back, or petri "
+                       "rm %s",
+                       k->state.project, name, strerror(errno), name);
+    if ((rc = kept_times(ret_flags, &idle, &life, e)) < 0 ||
+        (rc = plan_for(paths, &merged, k, e)) < 0)
+        return rc;
+    return kept_same_project(&k->state, k->plan, e);
+}
+
+/* 0: it is stopped and ours, locked; 1: it runs. Whoever else is at it is waited for. */
+static int lock_or_running(const struct paths *paths, const char *id, struct kept *k,
+                           struct err **e)
+{
+    for (int i = 0; i < BUSY_TRIES; i++) {
+        CLEANUP(err_free_p) struct err *why = NULL;
+        AUTOJSON struct json *j = NULL;
+        int rc = state_lock(paths, id, &k->lock, &why);
+        if (rc == 0)
+            return state_read(paths, id, &k->state, e);
+        if (rc != -ERR_BUSY) {
+            if (e)
+                *e = TAKE_PTR(why);
+            return rc;
+        }
+        err_free_p(&why);
+        /* a keeper that is about to serve answers when it does */
+        if (sandbox_ask(paths, id, "{\"op\":\"ping\"}", &j, &why) == 0 ||
+            why->code == ERR_UNSUPPORTED) {
+            rc = state_read(paths, id, &k->state, e);
+            return rc < 0 ? rc : 1;
+        }
+        (void)poll(NULL, 0, BUSY_MS);
+    }
+    return err_new(e, ERR_BUSY, "another petri works on sandbox '%s'; try again", id);
+}
+
 static int start_existing(const struct paths *paths, const char *id, struct options *o,
                           struct started *ret, struct err **e)
 {
-    CLEANUP(options_free_p) struct options merged = { 0 };
     CLEANUP(kept_free_p) struct kept k = KEPT_INIT;
     AUTOSTRV struct strv flags = { 0 };
     AUTOFREE char *diff = NULL;
-    int rc = state_read(paths, id, &k.state, e);
+    int rc = lock_or_running(paths, id, &k, e);
 
     if (rc < 0)
         return rc;
@@ -150,7 +207,7 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
         return err_new(e, ERR_UNSUPPORTED,
                        "sandbox '%s' was kept by an older petri and can't be started; petri rm %s",
                        id, id);
-    if (k.state.running) {
+    if (rc == 1) {
         diff = differences(&o->given, &k.state.options);
         if (diff)
             return err_new(e, ERR_BUSY, "'%s' runs with other flags: %s; petri restart takes them",
@@ -158,21 +215,8 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
         ret->was_running = true;
         return 0;
     }
-    if ((rc = state_lock(paths, id, &k.lock, e)) < 0)
-        return rc;
-    merge_flags(&o->given, &k.state.options, &flags);
-    options_restore(&merged, &flags);
-    merged.id = id;
-    merged.name = k.state.name;
-    merged.workspace = k.state.project;
-    if ((rc = plan_for(paths, &merged, &k, e)) < 0)
-        return rc;
-    if (k.plan->project_dev != k.state.project_dev || k.plan->project_ino != k.state.project_ino)
-        return err_new(e, ERR_DENIED,
-                       "'%s' is not the directory that sandbox '%s' was made for; petri rm it, or "
-                       "put the directory back",
-                       k.state.project, k.state.name ? k.state.name : id);
-    if ((rc = layers_compact(paths, &k.state, LAYERS_LONG, e)) < 0)
+    if ((rc = plan_existing(paths, o, &k, &flags, e)) < 0 ||
+        (rc = layers_compact(paths, &k.state, LAYERS_LONG, e)) < 0)
         return rc;
     strv_free_p(&k.state.options);
     k.state.options = flags;
@@ -181,6 +225,15 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
     k.plan->top = str_printf("%s/changes/%s", paths->data, k.state.top);
     layers_of(paths, &k.state.chain, &k.plan->chain);
     return kept_start(paths, &k, ret, e);
+}
+
+int sandbox_check(const struct paths *paths, const char *id, const struct options *o,
+                  struct err **e)
+{
+    CLEANUP(kept_free_p) struct kept k = KEPT_INIT;
+    AUTOSTRV struct strv flags = { 0 };
+    int rc = state_read(paths, id, &k.state, e);
+    return rc < 0 ? rc : plan_existing(paths, o, &k, &flags, e);
 }
 
 /* "shop-1", "shop-2": the first that is free. */
@@ -229,6 +282,8 @@ static int start_new(const struct paths *paths, const char *word, struct options
         ret->made = true;
         rc = kept_make(paths, &k, e);
     }
+    if (rc == 0 && !o->name && !k.state.own)
+        rc = err_new(e, ERR_BUSY, "another petri is making this project's sandbox; try again");
     if (rc == 0)
         rc = kept_start(paths, &k, ret, e);
     if (rc < 0)
@@ -240,18 +295,29 @@ int sandbox_start(const struct paths *paths, const char *word, struct options *o
                   struct started *ret, struct err **e)
 {
     CLEANUP(err_free_p) struct err *why = NULL;
-    AUTOFREE char *id = NULL;
-    int rc;
+    int rc = 0;
 
     if (!word)
         word = o->name;
-    rc = sandbox_find(paths, word, o->workspace, &id, &why);
-    if (rc == 0)
-        return start_existing(paths, id, o, ret, e);
-    if (rc != -ERR_NOT_FOUND) {
-        if (e)
-            *e = TAKE_PTR(why);
-        return rc;
+    for (int i = 0; i < BUSY_TRIES; i++) {
+        AUTOFREE char *id = NULL;
+        err_free_p(&why);
+        rc = sandbox_find(paths, word, o->workspace, &id, &why);
+        if (rc == 0)
+            return start_existing(paths, id, o, ret, e);
+        if (rc != -ERR_NOT_FOUND)
+            break;
+        err_free_p(&why);
+        rc = start_new(paths, word, o, ret, &why);
+        if (rc == 0)
+            return 0;
+        /* somebody else makes the same one this very moment: it will have a record */
+        if (rc != (word ? -ERR_EXISTS : -ERR_BUSY))
+            break;
+        started_free_p(ret);
+        (void)poll(NULL, 0, BUSY_MS);
     }
-    return start_new(paths, word, o, ret, e);
+    if (e)
+        *e = TAKE_PTR(why);
+    return rc;
 }

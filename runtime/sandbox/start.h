@@ -19,6 +19,9 @@ void started_free_p(struct started *s);
 /* The sandbox a word means, or the project's own (NULL): its id; ERR_NOT_FOUND where there is none. */
 int sandbox_find(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
                  struct err **e);
+/* Whether a restart with these flags could work, as far as that can be known before. */
+int sandbox_check(const struct paths *paths, const char *id, const struct options *o,
+                  struct err **e);
 /* Starts it, makes it first where it does not exist: `word` is then its name. Flags that differ from those of a
  * running one are an error that names them. Restart: with flags replaced. */
 int sandbox_start(const struct paths *paths, const char *word, struct options *o,

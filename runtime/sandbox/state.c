@@ -136,6 +136,25 @@ static void remove_links(const struct paths *paths, const struct state *s)
     }
 }
 
+/* Those of one that has no record, and so does not say what they are called. */
+static void remove_lost_links(const struct paths *paths, const char *id)
+{
+    static const char *const tops[] = { "names", "projects" };
+
+    for (size_t i = 0; i < ARRAY_LEN(tops); i++) {
+        AUTOFREE char *top = path_join(paths->data, tops[i]);
+        DIR *d = opendir(top);
+        struct dirent *de;
+        while (d && (de = readdir(d))) {
+            AUTOFREE char *text = fs_readlink(dirfd(d), de->d_name);
+            if (str_eq(text, id))
+                (void)unlinkat(dirfd(d), de->d_name, 0);
+        }
+        if (d)
+            closedir(d);
+    }
+}
+
 int state_remove(const struct paths *paths, const char *id, struct err **e)
 {
     AUTOFREE char *dir = state_dir(paths, id), *record = path_join(dir, "state.json");
@@ -143,6 +162,8 @@ int state_remove(const struct paths *paths, const char *id, struct err **e)
 
     if (state_read(paths, id, &s, NULL) == 0)
         remove_links(paths, &s);
+    else
+        remove_lost_links(paths, id);
     /* the record first: without it a half-removed sandbox is garbage that the next sweep takes */
     if (unlink(record) < 0 && errno != ENOENT)
         return err_sys(e, "remove '%s'", record);
@@ -193,8 +214,10 @@ void state_sweep(const struct paths *paths)
             take_lock(dir, O_CREAT, &lock) < 0)
             continue;
         /* one without its name may be locked the next moment; it has had a minute for that */
-        if (!new || (stat(dir, &st) == 0 && time(NULL) - st.st_mtime > 60))
-            (void)inside_remove(dir, NULL);
+        if (new && (stat(dir, &st) < 0 || time(NULL) - st.st_mtime <= 60))
+            continue;
+        remove_lost_links(paths, de->d_name);
+        (void)inside_remove(dir, NULL);
     }
     if (d)
         closedir(d);
