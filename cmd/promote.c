@@ -18,8 +18,8 @@ static void change_words_free_p(struct change_words *w)
     strv_free_p(&w->operands);
 }
 
-/* Options may stand before and after operands; what follows "--" are paths. */
-static bool parse(const struct cmd *c, int argc, char **argv, struct change_words *w)
+/* Options may stand before and after operands; what follows "--" are paths, where a command has any. */
+static bool parse(const struct cmd *c, int argc, char **argv, bool paths, struct change_words *w)
 {
     const struct opt *o;
     const char *value;
@@ -36,7 +36,7 @@ static bool parse(const struct cmd *c, int argc, char **argv, struct change_word
         if (bad)
             return false;
         bool last = optind > 0 && !strcmp(argv[optind - 1], "--");
-        for (; last && optind < argc; optind++)
+        for (; last && paths && optind < argc; optind++)
             strv_addf(&w->flags, "path=%s", argv[optind]);
         if (optind >= argc)
             return true;
@@ -44,7 +44,11 @@ static bool parse(const struct cmd *c, int argc, char **argv, struct change_word
             cmd_usage(c, "an empty word names nothing");
             return false;
         }
-        strv_add(&w->operands, argv[optind++]);
+        do
+            strv_add(&w->operands, argv[optind++]);
+        while (last && optind < argc);
+        if (last)
+            return true;
     }
 }
 
@@ -54,7 +58,7 @@ static int promote_run(const struct cmd *c, int argc, char **argv)
     mode_t mask = umask(022);
 
     umask(mask);
-    if (!parse(c, argc, argv, &w))
+    if (!parse(c, argc, argv, true, &w))
         return c->usage_exit;
     strv_addf(&w.flags, "umask=%03o", mask);
     return cmd_become_change("promote", &w.flags, &w.operands, w.json);
@@ -64,7 +68,7 @@ static int numbered_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(change_words_free_p) struct change_words w = { 0 };
 
-    if (!parse(c, argc, argv, &w))
+    if (!parse(c, argc, argv, false, &w))
         return c->usage_exit;
     if (w.operands.n > 1)
         return cmd_usage(c, "'%s' is one word too many", w.operands.v[1]);
@@ -75,7 +79,7 @@ static int history_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(change_words_free_p) struct change_words w = { 0 };
 
-    if (!parse(c, argc, argv, &w))
+    if (!parse(c, argc, argv, false, &w))
         return c->usage_exit;
     if (w.operands.n)
         return cmd_usage(c, "'%s': history takes no names", w.operands.v[0]);

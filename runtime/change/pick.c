@@ -142,10 +142,11 @@ static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *
     const char *why;
     int rc;
 
-    if (!may_go(p, i, allow))
+    bool goes = may_go(p, i, allow);
+    if ((rc = node_look_at(p->root, ch->path, &k->host, &k->seen, goes ? e : NULL)) < 0)
+        return goes ? err_wrap(e, "'%s'", ch->path) : 0;
+    if (!goes)
         return 0;
-    if ((rc = node_look_at(p->root, ch->path, &k->host, &k->seen, e)) < 0)
-        return err_wrap(e, "'%s'", ch->path);
     if (k->host.kind == NODE_OTHER) {
         picks_set(p, i, PICK_HELD, "a pipe, socket or device of the project lies there");
         return 0;

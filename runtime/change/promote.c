@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "runtime/change/apply.h"
 #include "runtime/change/bundle.h"
+#include "runtime/change/library.h"
 #include "runtime/change/recover.h"
 
 static volatile sig_atomic_t stopped;
@@ -280,10 +281,10 @@ int promote_main(const char *data, int argc, char **argv)
     words_split(argc, argv, &m.w);
     m.tty = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
     signal(SIGIO, SIG_IGN); /* leases, drift.c */
-    if (on_conflict(&m, &how, &e) < 0 || journal_open(data, &m.j, &e) < 0 ||
-        recover_all(&m.j, talk_note, &e) < 0 || promote_load(&m, &e) < 0 ||
-        check_review(&m, &e) < 0 || picks_make(&m.r, &m.s, m.root, &m.allow, how, &m.p, &e) < 0 ||
-        decide(&m, &status, &e) < 0)
+    if (library_start(&e) < 0 || on_conflict(&m, &how, &e) < 0 ||
+        journal_open(data, &m.j, &e) < 0 || recover_all(&m.j, talk_note, &e) < 0 ||
+        promote_load(&m, &e) < 0 || check_review(&m, &e) < 0 ||
+        picks_make(&m.r, &m.s, m.root, &m.allow, how, &m.p, &e) < 0 || decide(&m, &status, &e) < 0)
         return talk_fail(e, m.w.json);
     return status;
 }

@@ -57,10 +57,11 @@ static int keep_old(struct stage *s, struct item *it, struct err **e)
     int dir, rc;
 
     if (it->old.kind == NODE_NONE) {
-        /* a parent that only comes with this operation is as good as absence */
+        /* a parent that only comes with this operation, even in place of a link, is as good as absence:
+         * nothing is ever made through one */
         CLEANUP(err_free_p) struct err *why = NULL;
         rc = dirs_parent(&s->parents, it->path, &dir, &name, &why);
-        if (rc == -ERR_NOT_FOUND)
+        if (rc == -ERR_NOT_FOUND || rc == -ERR_DENIED)
             return 0;
         if (rc < 0) {
             *e = TAKE_PTR(why);
@@ -120,6 +121,8 @@ static int fill(struct stage *s, struct item *it, int in, uint64_t from, int out
     }
     if (rc < 0)
         return err_wrap(e, "write the new '%s'", it->path);
+    if (it->exact && strcmp(digest, it->new.digest) != 0)
+        return err_new(e, ERR_CORRUPT, "what the journal kept of '%s' is damaged", it->path);
     if (*it->new.digest && strcmp(digest, it->new.digest) != 0)
         return err_new(e, ERR_BUSY, "the content of '%s' is not what was reviewed; try again",
                        it->path);
