@@ -8,6 +8,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 UNIT = os.path.join(HERE, "unit-cgroup")
+FREEZE = os.path.join(HERE, "unit-freeze")
 USER_MANAGER = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
 
 
@@ -53,6 +54,16 @@ def nothing_left():
             break
         time.sleep(0.1)
     assert not left()
+
+
+def test_freeze_as_root():
+    rc, out = sh(FREEZE)
+    assert rc == 0 and "cgroup v2" in out, out
+
+
+def test_freeze_as_a_user():
+    rc, out = as_user(FREEZE)
+    assert rc == 0 and "cgroup v2" in out, out
 
 
 def test_root_in_a_session():
