@@ -95,6 +95,27 @@ static bool settled(const struct run *r)
     return r->end.type && r->fds[1] < 0 && r->fds[2] < 0;
 }
 
+/* All that came: two events may be in one piece, and poll knows of none that we have. */
+static int on_control(struct run *r, struct petri_error *e)
+{
+    struct petri_event ev = PETRI_EVENT_INIT;
+    int rc = 0;
+
+    while (!r->end.type && (rc = petri_exec_next(r->x, &ev, e)) > 0) {
+        if (ev.type == PETRI_FAILED) {
+            r->end.status = ev.status;
+            return -1;
+        }
+        if (ev.type == PETRI_EXIT) {
+            r->end = ev;
+            on_end(r);
+        }
+    }
+    if (rc < 0)
+        r->end.status = 125;
+    return rc < 0 ? -1 : 0;
+}
+
 /* 0, or -1 where nobody knows how the command ended. */
 static int loop(struct run *r, struct petri_error *e)
 {
@@ -124,18 +145,8 @@ static int loop(struct run *r, struct petri_error *e)
                 collect(r, i);
         if (wait == 0 && r->end.type && !r->rest[0] && !r->rest[1])
             return 0; /* it goes on writing: that is not the command's */
-        if (p[0].revents) {
-            struct petri_event ev = PETRI_EVENT_INIT;
-            int rc = petri_exec_next(r->x, &ev, e);
-            if (rc < 0 || ev.type == PETRI_FAILED) {
-                r->end.status = ev.status ? ev.status : 125;
-                return -1;
-            }
-            if (rc > 0 && ev.type == PETRI_EXIT) {
-                r->end = ev;
-                on_end(r);
-            }
-        }
+        if (p[0].revents && on_control(r, e) < 0)
+            return -1;
     }
     return 0;
 }

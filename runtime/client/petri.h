@@ -128,7 +128,7 @@ enum petri_exec_fd {
     PETRI_STDOUT,
     PETRI_STDERR,  /* pipes, non-blocking; none with a terminal */
     PETRI_TTY,     /* the terminal's master, after PETRI_STARTED */
-    PETRI_CONTROL, /* readable: call petri_exec_next() */
+    PETRI_CONTROL, /* readable: call petri_exec_next() until it returns 0 */
 };
 
 enum petri_event_type { PETRI_STARTED = 1, PETRI_FAILED, PETRI_EXIT };

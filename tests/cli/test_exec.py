@@ -376,7 +376,7 @@ def test_shell(tty):
     t.send(b"echo $((6*7))-$-\n")
     t.expect(rb"42-\w*i")
     t.send(b"sh -c 'echo go; exec sleep 1000'\n")
-    t.expect(rb"\r\ngo\r\n")
+    t.expect(rb"go\r\n")
     t.send(b"\x1a")
     t.expect(rb"Stopped")
     t.send(b"kill %1; wait; echo $?-left\n")

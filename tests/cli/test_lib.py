@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 import helpers
-from test_exec import box  # noqa: F401
+import proto
+from test_exec import EXIT0, box, liar, raw  # noqa: F401
 
 PREFIX = os.path.dirname(os.path.dirname(os.path.realpath(helpers.BIN)))
 LIBDIRS = [d for d in glob.glob(f"{PREFIX}/lib*") + glob.glob(f"{PREFIX}/lib/*") if glob.glob(f"{d}/libpetri.so*")]
@@ -64,6 +65,14 @@ def test_example_without_a_sandbox(petri, build):
 def test_what_programs_rely_on(box, build):
     r = run(box.petri, build("check"))
     assert (r.returncode, r.stdout) == (0, ""), r.stdout + r.stderr
+
+
+def test_start_and_end_in_one_piece(petri, liar, build):
+    """And the connection stays open: nothing more makes it readable."""
+    liar(lambda c, _: c.sock.sendall(raw(proto.STARTED) + raw(proto.EXIT, EXIT0)))
+    r = run(petri, build("check"), "liar", "true")
+    assert (r.returncode, r.stdout) == (0, ""), r.stdout
+    petri.run("liar", "--", "true", sub="exec").ok()
 
 
 def test_from_a_program_that_ignores_its_children(box, build):

@@ -243,6 +243,13 @@ int main(int argc, char **argv)
         printf("%s: %s\n", e.code, e.message);
         return 1;
     }
+    if (argc > 2) { /* one command, and no more */
+        struct petri_exec_options o = PETRI_EXEC_OPTIONS_INIT;
+        struct petri_result r = PETRI_RESULT_INIT;
+        o.argv = ARGV(argv[2]);
+        CHECK(petri_exec(s, &o, &r, &e) == 0);
+        return r.status;
+    }
     check_simple(s);
     check_steps(s);
     check_files(s);
