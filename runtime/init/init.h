@@ -32,7 +32,8 @@ int count_others(void); /* processes but the caller that are no zombies; -1: can
 uint64_t now_ns(void);  /* CLOCK_BOOTTIME */
 
 /* --- supervise.c: one exec */
-enum exec_state { EXEC_RUNS, EXEC_ENDED, EXEC_BACKGROUND, EXEC_SPARE };
+/* EXEC_ORDERED: a spare supervisor has not taken it yet. */
+enum exec_state { EXEC_ORDERED, EXEC_RUNS, EXEC_ENDED, EXEC_BACKGROUND, EXEC_SPARE };
 /* What PID 1 tells a supervisor with nothing to do; the client's connection comes with it. */
 struct exec_order {
     uint64_t deadline; /* of now_ns(), 0: none */

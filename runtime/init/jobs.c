@@ -92,6 +92,7 @@ static int send_order(int jobs, const struct exec_order *o, int conn)
 /* Gives the connection to a supervisor that has nothing to do. */
 static bool take_spare(struct server *s, struct conn *c, const struct exec_order *o)
 {
+    s->states[o->slot] = EXEC_ORDERED;
     for (int i = 0; i < s->n_conns; i++) {
         struct conn *old = &s->conns[i];
         if (!old->used || !old->pid || old->jobs < 0 || s->states[i] != EXEC_SPARE)
@@ -108,25 +109,29 @@ static bool take_spare(struct server *s, struct conn *c, const struct exec_order
     return false;
 }
 
-static pid_t new_supervisor(struct server *s, struct conn *c, const struct exec_order *o)
+static bool new_supervisor(struct server *s, struct conn *c, const struct exec_order *o)
 {
     int pair[2] = { -1, -1 };
-    pid_t pid;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         pair[0] = pair[1] = -1;
-    pid = fork_job(s, c->fd, pair[1]);
-    if (pid == 0) {
+    s->states[o->slot] = EXEC_RUNS;
+    c->pid = fork_job(s, c->fd, pair[1]);
+    if (c->pid == 0) {
         struct exec_job job = {
             .base = s->base, .order = *o, .states = s->states, .again = pair[1] >= 0
         };
         supervise(&job);
     }
     close_p(&pair[1]);
-    if (pid < 0)
-        close_p(&pair[0]);
     c->jobs = pair[0];
-    return pid;
+    if (c->pid > 0)
+        return true;
+    refuse(c, STAGE_FORK, errno);
+    c->pid = 0;
+    close_p(&c->jobs);
+    hang_up(s, c);
+    return false;
 }
 
 void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms)
@@ -137,15 +142,8 @@ void start_exec(struct server *s, struct conn *c, uint64_t timeout_ms)
         o.deadline = now_ns() + timeout_ms * 1000000;
     c->deadline = o.deadline;
     c->exec = true;
-    s->states[o.slot] = EXEC_RUNS;
-    if (!take_spare(s, c, &o))
-        c->pid = new_supervisor(s, c, &o);
-    if (c->pid < 0) {
-        c->pid = 0;
-        refuse(c, STAGE_FORK, errno);
-        hang_up(s, c);
+    if (!take_spare(s, c, &o) && !new_supervisor(s, c, &o))
         return;
-    }
     watch(s, EPOLL_CTL_MOD, c->fd, EPOLLRDHUP | EPOLLET, o.slot);
     if (c->deadline) {
         kill_by(c, c->deadline + GRACE_MS * 1000000ULL);
@@ -180,18 +178,24 @@ static void last_word(struct server *s, struct conn *c)
 
 static void ended(struct server *s, struct conn *c, int status)
 {
-    bool gone = s->states[c - s->conns] != EXEC_RUNS;
+    struct exec_order o = { .slot = (uint32_t)(c - s->conns), .deadline = c->deadline };
+    enum exec_state state = s->states[o.slot];
 
     c->pid = 0;
-    c->kill_at = 0;
     close_p(&c->jobs);
+    if (c->exec && state == EXEC_ORDERED && c->fd >= 0 && !hung_up(c->fd) &&
+        (!c->deadline || now_ns() < c->deadline)) {
+        new_supervisor(s, c, &o); /* killed before it took the order: the request is still unread */
+        return;
+    }
+    c->kill_at = 0;
     if (!c->exec) {
         look_at(s, c); /* the next request may be there already */
         return;
     }
-    if (status != 0 && s->states[c - s->conns] != EXEC_SPARE)
+    if (status != 0 && state != EXEC_SPARE)
         s->hunting = true;
-    if (status == 0 || gone) {
+    if (status == 0 || state > EXEC_RUNS) {
         hang_up(s, c);
         return;
     }
@@ -256,7 +260,7 @@ void on_timer(struct server *s)
         c->kill_at = 0;
         if (c->lost)
             last_word(s, c);
-        else if (c->exec && c->pid && s->states[i] == EXEC_RUNS)
+        else if (c->exec && c->pid && s->states[i] <= EXEC_RUNS)
             kill(c->pid, SIGKILL);
         else if (c->exec && c->pid && s->states[i] == EXEC_SPARE)
             dismiss(c);
@@ -271,7 +275,7 @@ void client_gone(struct server *s, struct conn *c)
         kill(c->pid, SIGKILL);
         return;
     }
-    if (s->states[c - s->conns] != EXEC_RUNS) {
+    if (s->states[c - s->conns] > EXEC_RUNS) {
         hang_up(s, c);
         c->kill_at = c->used ? now_ns() + SPARE_MS * 1000000ULL : 0;
         set_timer(s);

@@ -53,7 +53,7 @@ void hang_up(struct server *s, struct conn *c)
 
 /* --- clients */
 
-static bool hung_up(int fd)
+bool hung_up(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLRDHUP };
     return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));

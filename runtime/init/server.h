@@ -41,6 +41,7 @@ struct server {
 void watch(struct server *s, int op, int fd, uint32_t events, uint32_t id);
 void hang_up(struct server *s,
              struct conn *c); /* the slot stays as long as somebody works for it */
+bool hung_up(int fd);
 void look_at(struct server *s, struct conn *c); /* takes in whole requests */
 
 /* --- jobs.c: PID 1's children and their deadlines */

@@ -272,6 +272,7 @@ static void next(struct exec_job *job)
 
     if (recvmsg(JOBS, &m, MSG_CMSG_CLOEXEC) != sizeof job->order || !(cm = CMSG_FIRSTHDR(&m)))
         _exit(0);
+    say(job, EXEC_RUNS);
     memcpy(&fd, CMSG_DATA(cm), sizeof fd);
     if (fd != CTL) {
         dup3(fd, CTL, O_CLOEXEC);
