@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { PATIENCE_MS = 2000 };
+enum { PATIENCE_MS = 5000 }; /* on a busy machine everything must run once more to halt */
 
 static uint64_t now_ms(void)
 {
@@ -106,13 +106,25 @@ static bool by_kernel(struct cgroup *c)
     return done;
 }
 
+enum { ROUNDS_STUCK = 4 };
+
+/* Whoever called vfork stands in the kernel until its child executes something or ends, which a halted one
+ * does not: it goes on for a moment, and the parent halts. */
+static void release_children(const struct cgroup_procs *l, pid_t parent)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->v[i].parent == parent && l->v[i].halted)
+            cgroup_proc_signal(&l->v[i], SIGCONT);
+    }
+}
+
 /* Every process that runs gets SIGSTOP until none does, parents first: a process that is halted starts
  * no new ones. The list of children may lack one while others end, hence two quiet rounds. */
 static bool by_signal(struct cgroup *c)
 {
     uint64_t end = now_ms() + PATIENCE_MS;
 
-    for (int quiet = 0; quiet < 2;) {
+    for (int quiet = 0, round = 1; quiet < 2; round++) {
         AUTOPROCS struct cgroup_procs l = { 0 };
         bool busy = false;
         if (cgroup_procs_read(c, &l) < 0)
@@ -126,6 +138,8 @@ static bool by_signal(struct cgroup *c)
             if (!known || known->start != p->start)
                 cgroup_procs_add(&c->stopped, p);
             cgroup_proc_signal(p, SIGSTOP);
+            if (round % ROUNDS_STUCK == 0 && known && known->start == p->start)
+                release_children(&l, p->pid);
         }
         quiet = busy ? 0 : quiet + 1;
         if (busy && now_ms() >= end)

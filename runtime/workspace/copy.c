@@ -2,12 +2,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "runtime/workspace/layer_node.h"
 
 struct copy {
     const struct strv *skip;
@@ -16,57 +15,26 @@ struct copy {
     struct str path; /* relative, of where we are */
 };
 
-/* One stretch of data; the kernel copies where it can, across file systems we do. */
-static int copy_range(int in, int out, off_t from, off_t to, struct copy *c, struct err **e)
-{
-    char buf[65536];
-    ssize_t n = 1;
-
-    while (from < to && n > 0) {
-        loff_t a = from, b = from;
-        n = copy_file_range(in, &a, out, &b, (size_t)(to - from), 0);
-        if (n < 0 &&
-            (errno == EXDEV || errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS)) {
-            size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
-            n = RETRY(pread(in, buf, want, from));
-            if (n > 0 && pwrite(out, buf, (size_t)n, from) != n)
-                n = -1;
-        }
-        if (n > 0)
-            from += n;
-    }
-    if (n < 0)
-        return err_sys(e, "copy '%s'", c->path.p);
-    return from < to ? err_new(e, ERR_FAILED, "'%s' shrank while it was copied", c->path.p) : 0;
-}
-
 static int copy_file(int sdir, int ddir, const char *name, const struct stat *st, struct copy *c,
                      struct err **e)
 {
     AUTOCLOSE int in = openat(sdir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     AUTOCLOSE int out = -1;
     struct timespec times[2] = { st->st_atim, st->st_mtim };
-    off_t data = 0, hole;
-    int rc = 0;
 
     if (in < 0)
         return err_sys(e, "open '%s'", c->path.p);
     out = openat(ddir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
         return err_sys(e, "create '%s'", c->path.p);
-    if (ioctl(out, FICLONE, in) < 0) {
-        if (ftruncate(out, st->st_size) < 0)
-            return err_sys(e, "size of '%s'", c->path.p);
-        while (rc == 0 && (data = lseek(in, data, SEEK_DATA)) >= 0) {
-            hole = lseek(in, data, SEEK_HOLE);
-            rc = copy_range(in, out, data, hole, c, e);
-            data = hole;
-        }
-    }
-    if (rc == 0 && (fchown(out, c->uid, c->gid) < 0 || fchmod(out, st->st_mode & 0777) < 0 ||
-                    futimens(out, times) < 0))
-        rc = err_sys(e, "owner, mode and time of '%s'", c->path.p);
-    return rc;
+    if (node_copy_data(in, out, st->st_size) < 0)
+        return errno == ESTALE
+                   ? err_new(e, ERR_FAILED, "'%s' shrank while it was copied", c->path.p)
+                   : err_sys(e, "copy '%s'", c->path.p);
+    if (fchown(out, c->uid, c->gid) < 0 || fchmod(out, st->st_mode & 0777) < 0 ||
+        futimens(out, times) < 0)
+        return err_sys(e, "owner, mode and time of '%s'", c->path.p);
+    return 0;
 }
 
 static int copy_dir(int sdir, int ddir, struct copy *c, struct err **e);

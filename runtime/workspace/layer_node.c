@@ -116,7 +116,7 @@ static int copy_range(int in, int out, off_t from, off_t to)
     return from < to ? -1 : 0;
 }
 
-static int copy_data(int in, int out, off_t size)
+int node_copy_data(int in, int out, off_t size)
 {
     off_t data = 0, hole;
 
@@ -141,7 +141,7 @@ static int make_file(int sdir, int ddir, const char *name, const struct stat *st
     if (in < 0)
         return -1;
     out = openat(ddir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    return out < 0 ? -1 : copy_data(in, out, st->st_size);
+    return out < 0 ? -1 : node_copy_data(in, out, st->st_size);
 }
 
 static int make_node(int sdir, int ddir, const char *name, const struct stat *st)

@@ -23,6 +23,9 @@ void nodes_init(struct nodes *n, int top, bool same_file);
 int nodes_end(struct nodes *n, struct err **e);
 
 bool node_is_whiteout(const struct stat *st);
+/* The content of a file of `size` bytes, shared where the file system can; holes stay holes. 0, or -1 with errno:
+ * ESTALE where the file got shorter meanwhile. */
+int node_copy_data(int in, int out, off_t size);
 /* Makes sdir/name, which is no directory, in ddir; `path` is for messages. */
 int node_put(struct nodes *n, int sdir, int ddir, const char *name, const struct stat *st,
              const char *path, struct err **e);
