@@ -160,13 +160,16 @@ int state_remove(const struct paths *paths, const char *id, struct err **e)
     AUTOFREE char *dir = state_dir(paths, id), *record = path_join(dir, "state.json");
     AUTOSTATE struct state s = { 0 };
 
-    if (state_read(paths, id, &s, NULL) == 0)
+    bool known = state_read(paths, id, &s, NULL) == 0;
+
+    /* the record first: without it a half-removed sandbox is garbage that the next sweep takes, and links
+     * to it are free; one with a record and without its name would be neither whole nor gone */
+    if (unlink(record) < 0 && errno != ENOENT)
+        return err_sys(e, "remove '%s'", record);
+    if (known)
         remove_links(paths, &s);
     else
         remove_lost_links(paths, id);
-    /* the record first: without it a half-removed sandbox is garbage that the next sweep takes */
-    if (unlink(record) < 0 && errno != ENOENT)
-        return err_sys(e, "remove '%s'", record);
     return inside_remove(dir, e);
 }
 
