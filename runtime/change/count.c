@@ -127,14 +127,19 @@ static int look(void *arg, struct err **e)
 
 int count_main(const char *data, int argc, char **argv)
 {
-    CLEANUP(words_free_p) struct words w = { 0 };
     CLEANUP(record_free_p) struct record r = { 0 };
+    const char *word = NULL;
     struct err *e = NULL;
+    bool json = false;
 
-    words_split(argc, argv, &w);
-    if (record_load(data, w.operands.n ? w.operands.v[0] : NULL, &r, &e) < 0 ||
-        record_run_inside(&r, look, &r, &e) < 0)
-        return talk_fail(e, w.json);
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else
+            word = argv[i];
+    }
+    if (record_load(data, word, &r, &e) < 0 || record_run_inside(&r, look, &r, &e) < 0)
+        return talk_fail(e, json);
     return 0;
 }
 

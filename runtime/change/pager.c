@@ -9,6 +9,21 @@
 #include "base/str.h"
 #include "runtime/change/library.h"
 
+/* A machine without less is no reason to show nothing. */
+static bool have_less(void)
+{
+    const char *path = getenv("PATH");
+
+    for (const char *p = path ? path : ""; *p;) {
+        size_t n = strcspn(p, ":");
+        AUTOFREE char *file = str_printf("%.*s/less", (int)n, p);
+        if (n && access(file, X_OK) == 0)
+            return true;
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
 static char *choose(void)
 {
     const char *v = getenv("PETRI_PAGER");
@@ -20,7 +35,7 @@ static char *choose(void)
         v = getenv("PAGER");
     if (!v && (configured = library_user_config("core.pager")))
         return configured;
-    return str_dup(v ? v : "less");
+    return str_dup(v ? v : have_less() ? "less" : "");
 }
 
 static _Noreturn void become(const char *command, int in)

@@ -437,6 +437,8 @@ def test_pager(world):
     helpers.write(os.path.join(world.home, ".gitconfig"), "[core]\npager = sed s/^/CONF:/\n")
     shown, _ = on_terminal(world, "diff")
     assert b"CONF:" in shown and b"REPO:" not in shown
+    os.unlink(os.path.join(world.home, ".gitconfig"))
+    assert b"+2" in on_terminal(world, "diff", env={"PATH": "/nonexistent"})[0]
     # a pager that has had enough is no failure
     assert on_terminal(world, "diff", env={"PETRI_PAGER": "true"})[1] == 0
     assert on_terminal(world, "diff", "--exit-code", env={"PETRI_PAGER": "true"})[1] == 1
@@ -532,7 +534,7 @@ def count(world, *args):
     helper = os.path.join(os.path.dirname(helpers.BIN), "petri-change")
     if not os.path.exists(helper):
         helper = os.path.join(os.path.dirname(helpers.BIN), "..", "libexec", "petri", "petri-change")
-    out = subprocess.run([helper, "count", world.store, "json", "--", *args], cwd=world.project, env=world.env,
+    out = subprocess.run([helper, "count", world.store, *args, "--json"], cwd=world.project, env=world.env,
                          check=True, capture_output=True).stdout
     return json.loads(out)
 
@@ -682,6 +684,19 @@ def test_living(world, started, mode):
     world.run(sub="stop").ok()
     assert kinds(world) == {**want, "new": "added"}
     assert helpers.read(os.path.join(world.project, ".env")) == b"SECRET\n"
+
+
+def test_worktree(world, started):
+    """The repository of a worktree lies elsewhere: it is no part of the change, its new commits are named."""
+    commit(world, a="1\n")
+    tree = os.path.join(world.home, "tree")
+    git(world.project, "worktree", "add", "-q", "-b", "feature", tree)
+    world.project = tree
+    started()
+    inside(world, "echo 2 >a; git -c user.email=a@example.com -c user.name=a commit -qam in; echo 3 >b")
+    found = diff(world, "--json").json
+    assert {c["path"]: c["kind"] for c in found["changes"]} == {"a": "modified", "b": "added"}
+    assert found["refs"] == ["feature"]
 
 
 @pytest.mark.ranges
