@@ -26,7 +26,17 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
     const char *value = NULL;
     bool bad = false;
 
-    while ((o = cmd_next_opt(c, argc, argv, &value, &bad))) {
+    /* flags may come after words, which then move to the front */
+    f->words = argv + 1;
+    for (;;) {
+        o = cmd_next_opt(c, argc, argv, &value, &bad);
+        bool last = bad || optind >= argc || (optind > 1 && strcmp(argv[optind - 1], "--") == 0);
+        if (!o && last)
+            break;
+        if (!o) {
+            f->words[f->n_words++] = argv[optind++];
+            continue;
+        }
         for (size_t i = 0; i < ARRAY_LEN(table); i++) {
             if (strcmp(table[i].name, o->name) != 0)
                 continue;
@@ -37,7 +47,7 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
         }
         (void)options_set(&f->o, o->name, value);
     }
-    f->words = argv + optind;
-    f->n_words = argc - optind;
+    while (!bad && optind < argc)
+        f->words[f->n_words++] = argv[optind++];
     return bad ? -1 : 0;
 }

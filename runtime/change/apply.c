@@ -110,13 +110,68 @@ static void all_anchors(const struct op *o, struct strv *ret)
             strv_add(ret, o->v[i].anchor);
 }
 
+/* --- directories ------------------------------------------------------------------------------------- */
+
+static bool is_made(const struct op *o, const char *dir)
+{
+    const struct item *it = apply_find(o, dir, false);
+    return it && it->step == STEP_MKDIR;
+}
+
+/* Those whose times this operation moves, and which are beyond doubt. */
+static void touched_dirs(const struct apply *a, const struct op *o, struct strv *ret)
+{
+    AUTOSTRV struct strv all = { 0 };
+
+    for (size_t i = 0; i < o->n && a->same_dir; i++) {
+        AUTOFREE char *dir = str_dup(o->v[i].path);
+        char *slash = strrchr(dir, '/');
+        *(slash ? slash : dir) = '\0';
+        strv_add(&all, dir);
+        strv_add(&all, o->v[i].anchor);
+        if (o->v[i].step == STEP_MKDIR)
+            strv_add(&all, o->v[i].path);
+    }
+    if (all.n)
+        qsort(all.v, all.n, sizeof *all.v, compare_names);
+    for (size_t i = 0; i < all.n; i++)
+        if (*all.v[i] && (i == 0 || strcmp(all.v[i], all.v[i - 1]) != 0) &&
+            (is_made(o, all.v[i]) || a->same_dir(a->arg, all.v[i])))
+            strv_add(ret, all.v[i]);
+}
+
+/* Without this a later promotion has more doubts than it needs, and that is all. */
+static void note_dirs(const struct apply *a, const struct strv *dirs, int entry)
+{
+    AUTOJSONW struct jsonw w = { 0 };
+
+    jw_obj(&w, NULL);
+    jw_arr(&w, "dirs");
+    for (size_t i = 0; i < dirs->n; i++) {
+        AUTOCLOSE int fd = -1;
+        struct stat st;
+        if (node_open_dir(a->root, dirs->v[i], &fd, NULL) < 0 || fstat(fd, &st) < 0)
+            continue;
+        jw_obj(&w, NULL);
+        node_write_path(&w, "path", dirs->v[i]);
+        jw_u64(&w, "ino", st.st_ino);
+        jw_int(&w, "ctime", st.st_ctim.tv_sec);
+        jw_int(&w, "ctime_nsec", st.st_ctim.tv_nsec);
+        jw_end_obj(&w);
+    }
+    jw_end_arr(&w);
+    jw_end_obj(&w);
+    (void)fs_write_atomic(entry, "dirs.json", w.out.p, w.out.len, 0600, NULL);
+}
+
 int apply_run(const struct apply *a, struct op *o, struct err **e)
 {
-    AUTOSTRV struct strv anchors = { 0 };
+    AUTOSTRV struct strv anchors = { 0 }, dirs = { 0 };
     AUTOCLOSE int entry = -1;
     int rc;
 
     all_anchors(o, &anchors);
+    touched_dirs(a, o, &dirs);
     if ((rc = journal_begin(a->journal, o, &entry, e)) < 0)
         return rc;
     rc = stage_all(a, o, entry, e);
@@ -136,5 +191,8 @@ int apply_run(const struct apply *a, struct op *o, struct err **e)
         return err_wrap(e, "everything is in place, but operation %u", o->number);
     if ((rc = stage_clean(a->root, o, &anchors, e)) < 0)
         return err_wrap(e, "everything is in place, but clean-up");
-    return journal_finish(a->journal, o, entry, e);
+    if (dirs.n)
+        note_dirs(a, &dirs, entry);
+    rc = journal_finish(a->journal, o, entry, e);
+    return rc < 0 ? err_wrap(e, "everything is in place, but operation %u", o->number) : 0;
 }

@@ -18,6 +18,9 @@ struct apply {
     int (*content)(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_from,
                    struct err **e);
     void (*progress)(void *arg, size_t done, size_t all); /* may be NULL */
+    /* True for a directory that is the one it was when all began, whatever its times say; may be NULL. Asked
+     * before anything changes; what its times are afterwards is noted for known.h. */
+    bool (*same_dir)(void *arg, const char *dir);
     void *arg;
 };
 

@@ -81,13 +81,21 @@ static bool same_handle(struct drift *d, const char *dir, int fd)
            memcmp(u.h.f_handle, o + HEAD, len) == 0;
 }
 
-static bool same_dir(struct drift *d, const char *dir)
+static const struct known *known(struct drift *d)
+{
+    if (!d->known && known_load(d->r, &d->known, NULL) < 0)
+        return NULL;
+    return d->known;
+}
+
+bool drift_same_dir(struct drift *d, const char *dir)
 {
     AUTOCLOSE int fd = -1;
     struct stat st;
     if (node_open_dir(d->root, dir, &fd, NULL) < 0 || fstat(fd, &st) < 0)
         return false;
-    return !after(&st.st_ctim, &d->r->stamp) || same_handle(d, dir, fd);
+    return !after(&st.st_ctim, &d->r->stamp) || same_handle(d, dir, fd) ||
+           known_dir(known(d), dir, &st);
 }
 
 /* Every directory above the path but the project itself, which is the one that was recorded. */
@@ -104,7 +112,7 @@ static bool same_dirs(struct drift *d, const char *path)
     for (char *s = strchr(dir, '/'); same; s = strchr(s + 1, '/')) {
         if (s)
             *s = '\0';
-        same = same_dir(d, dir);
+        same = drift_same_dir(d, dir);
         if (!s)
             break;
         *s = '/';
@@ -195,9 +203,7 @@ static bool ours(struct drift *d, const char *path)
     CLEANUP(node_free_p) struct node now = { 0 };
     const struct node *put;
 
-    if (!d->known && known_load(d->r, &d->known, NULL) < 0)
-        return false;
-    if (!(put = known_find(d->known, path)) || node_look_at(d->root, path, &now, NULL, NULL) < 0 ||
+    if (!(put = known_find(known(d), path)) || node_look_at(d->root, path, &now, NULL, NULL) < 0 ||
         now.kind != put->kind)
         return false;
     if (now.kind == NODE_NONE || now.kind == NODE_DIR)

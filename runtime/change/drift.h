@@ -19,13 +19,15 @@ struct drift {
     const struct base *base; /* may be NULL */
     int root;
     struct known *known; /* once it was needed */
-    bool doubt; /* times prove nothing here */
+    bool doubt;          /* times prove nothing here */
     char *last_dir;
     bool last_same;
 };
 void drift_init(struct drift *d, const struct record *r, struct source *s, const struct base *b,
                 int root);
 void drift_free_p(struct drift *d);
+/* The directory is the one that the sandbox was made from. */
+bool drift_same_dir(struct drift *d, const char *dir);
 /* NULL: unchanged. Else what happened, for people. `st` is what lies there (st_ino 0: nothing). */
 const char *drift_why(struct drift *d, size_t change, const struct stat *st);
 /* Content of the project's file and of its base; ERR_NOT_FOUND where there is none. */

@@ -6,6 +6,7 @@
  *          plan.json  every file with what was and what is to be; there = everything is on disk
  *          old        contents that were replaced, one behind the other
  *          done       every file is in its place
+ *          dirs.json  directories it worked in, as it left them (known.h)
  *          kept/      versions of files that recovery left alone
  *        While it works the directory is called N.open.
  * Crash: N.open without plan.json: nothing in the project changed. With it: recover.h.

@@ -16,6 +16,8 @@ struct entry {
 struct known {
     struct entry *v; /* sorted by path, newest first */
     size_t n;
+    struct json **dirs; /* of each operation, oldest first */
+    size_t n_dirs;
 };
 
 struct known *known_free(struct known *k)
@@ -24,8 +26,12 @@ struct known *known_free(struct known *k)
         free(k->v[i].path);
         node_free_p(&k->v[i].node);
     }
-    if (k)
+    for (size_t i = 0; k && i < k->n_dirs; i++)
+        json_free(k->dirs[i]);
+    if (k) {
         free(k->v);
+        free(k->dirs);
+    }
     free(k);
     return NULL;
 }
@@ -79,6 +85,51 @@ static void take_items(struct known *k, struct op *o)
     }
 }
 
+/* --- directories ----------------------------------------------------------------------------------------- */
+
+static struct json *read_dirs(int entry)
+{
+    AUTOFREE char *text = NULL;
+    struct json *j = NULL;
+    size_t n;
+    if (fs_read(entry, "dirs.json", 256 << 20, &text, &n, NULL) < 0 ||
+        json_parse(text, n, &j, NULL) < 0)
+        return NULL;
+    return j;
+}
+
+/* 1 it is as noted, 0 it is not, -1 nothing is noted. */
+static int noted(const struct json *j, const char *path, const struct stat *st)
+{
+    const struct json *list = json_arr(j, "dirs");
+    for (size_t i = 0; list && i < list->n; i++) {
+        AUTOFREE char *p = node_read_path(list->items[i], "path");
+        uint64_t ino, sec, nsec;
+        if (!str_eq(p, path))
+            continue;
+        return json_u64(list->items[i], "ino", &ino) && json_u64(list->items[i], "ctime", &sec) &&
+               json_u64(list->items[i], "ctime_nsec", &nsec) && ino == st->st_ino &&
+               (time_t)sec == st->st_ctim.tv_sec && (long)nsec == st->st_ctim.tv_nsec;
+    }
+    return -1;
+}
+
+bool known_dir(const struct known *k, const char *path, const struct stat *st)
+{
+    for (size_t i = k ? k->n_dirs : 0; i-- > 0;) {
+        int is = noted(k->dirs[i], path, st);
+        if (is >= 0)
+            return is;
+    }
+    return false;
+}
+
+bool known_dir_of(int entry, const char *path, const struct stat *st)
+{
+    AUTOJSON struct json *j = read_dirs(entry);
+    return j && noted(j, path, st) == 1;
+}
+
 static int compare(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
@@ -108,8 +159,14 @@ int known_load(const struct record *r, struct known **ret, struct err **e)
         rc = journal_dir(&j, &v[i], &dir, e);
         if (rc == 0)
             rc = journal_items(dir, &v[i], e);
-        if (rc == 0)
-            take_items(k, &v[i]);
+        if (rc < 0)
+            break;
+        take_items(k, &v[i]);
+        k->dirs = realloc(k->dirs, (k->n_dirs + 1) * sizeof *k->dirs);
+        if (!k->dirs)
+            abort();
+        if ((k->dirs[k->n_dirs] = read_dirs(dir)))
+            k->n_dirs++;
     }
     ops_free(v, n);
     strv_free_p(&l.ids);

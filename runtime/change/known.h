@@ -11,4 +11,8 @@ struct known;
 int known_load(const struct record *r, struct known **ret, struct err **e);
 /* What was last put there; NULL: nothing ever was. */
 const struct node *known_find(const struct known *k, const char *path);
+/* True when the directory is as petri left it, and was beyond doubt before that. */
+bool known_dir(const struct known *k, const char *path, const struct stat *st);
+/* The same from one operation's notes, for its undo. */
+bool known_dir_of(int entry, const char *path, const struct stat *st);
 struct known *known_free(struct known *k);

@@ -24,6 +24,8 @@ void picks_free_p(struct picks *p)
         close_p(&p->v[i].content);
     }
     free(p->v);
+    drift_free_p(&p->drift);
+    base_free_p(&p->base);
     strv_free_p(&p->notes);
     *p = (struct picks){ .root = -1 };
 }
@@ -161,18 +163,16 @@ int picks_make(const struct record *r, struct source *s, int root, const struct 
                enum on_conflict how, struct picks *ret, struct err **e)
 {
     CLEANUP(picks_free_p) struct picks p = { .r = r, .s = s, .root = root, .n = s->c.n };
-    CLEANUP(base_free_p) struct base *base = NULL;
-    CLEANUP(drift_free_p) struct drift d = { 0 };
     int rc;
 
     p.v = mem_zalloc((p.n + 1) * sizeof *p.v);
     for (size_t i = 0; i < p.n; i++)
         p.v[i].content = -1;
-    if ((rc = base_open(r, &base, e)) < 0)
+    if ((rc = base_open(r, &p.base, e)) < 0)
         return rc;
-    drift_init(&d, r, s, base, root);
+    drift_init(&p.drift, r, s, p.base, root);
     for (size_t i = 0; i < p.n; i++)
-        if ((rc = judge(&p, &d, i, allow, how, e)) < 0)
+        if ((rc = judge(&p, &p.drift, i, allow, how, e)) < 0)
             return rc;
     picks_settle(&p);
     *ret = p;

@@ -30,6 +30,8 @@ struct picks {
     const struct record *r;
     struct source *s;
     int root;
+    struct base *base; /* may be NULL */
+    struct drift drift;
     struct pick *v; /* one per change */
     size_t n;
     mode_t mask;       /* what new files must not have: the user's umask */

@@ -99,6 +99,12 @@ static int content(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_
     return rc;
 }
 
+static bool same_dir(void *arg, const char *dir)
+{
+    struct promotion *m = arg;
+    return drift_same_dir(&m->p.drift, dir);
+}
+
 static int apply_it(struct promotion *m, struct err **e)
 {
     struct apply a = { .journal = &m->j,
@@ -106,6 +112,7 @@ static int apply_it(struct promotion *m, struct err **e)
                        .stopped = &stopped,
                        .content = content,
                        .progress = promote_progress,
+                       .same_dir = same_dir,
                        .arg = m };
     AUTOCLOSE int lock = -1;
     struct sigaction sa = { .sa_handler = on_signal };

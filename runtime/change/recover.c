@@ -52,6 +52,18 @@ static void look(struct recovery *r, size_t i, struct where *w)
     w->spare_old = it->step == STEP_REPLACE && is(w->anchor, w->spare, &it->old);
 }
 
+/* A type that changed is two items: one went, the other came to its place. Then what is there may be the
+ * other's doing. */
+static bool others_doing(struct recovery *r, size_t i, const struct where *w)
+{
+    const struct item *it = &r->o->v[i], *other;
+    if (r->back)
+        return it->old.kind == NODE_NONE && (other = apply_find(r->o, it->path, true)) &&
+               is(w->dir, w->name, &other->old);
+    return it->new.kind == NODE_NONE && (other = apply_find(r->o, it->path, false)) &&
+           is(w->dir, w->name, &other->new);
+}
+
 static int set_mode(const struct where *w, mode_t mode)
 {
     AUTOCLOSE int fd = openat(w->dir, w->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -69,7 +81,7 @@ static int forward(struct recovery *r, size_t i)
         return w.place_new ? 1 : !w.place_old ? 0 : set_mode(&w, it->new.mode) < 0 ? -1 : 1;
     if (it->step == STEP_RMDIR && w.place_old && !commit_dir_empty(w.dir, w.name))
         return 0;
-    if (w.place_new)
+    if (w.place_new || others_doing(r, i, &w))
         return 1;
     if (it->new.kind == NODE_NONE)
         return w.place_old ? (commit_move(w.dir, w.name, w.anchor, w.temp) < 0 ? -1 : 1) : 0;
@@ -92,7 +104,7 @@ static int backward(struct recovery *r, size_t i)
         return w.place_old ? 1 : !w.place_new ? 0 : set_mode(&w, it->old.mode) < 0 ? -1 : 1;
     if (it->step == STEP_MKDIR && w.place_new && !commit_dir_empty(w.dir, w.name))
         return 0;
-    if (w.place_old)
+    if (w.place_old || others_doing(r, i, &w))
         return 1;
     if (it->old.kind == NODE_NONE)
         return w.place_new ? (commit_move(w.dir, w.name, w.anchor, w.temp) < 0 ? -1 : 1) : 0;

@@ -6,12 +6,14 @@
 
 #include "base/fs.h"
 #include "runtime/change/apply.h"
+#include "runtime/change/known.h"
 #include "runtime/change/recover.h"
 #include "runtime/change/talk.h"
 
 struct undo {
     struct journal j;
     int root, blob;
+    int entry;     /* of what is reversed, while it is */
     struct op was; /* what is reversed */
     struct op o;   /* the reversal */
     struct strv refused;
@@ -170,14 +172,27 @@ static int from_journal(void *arg, const struct item *it, int *ret_fd, uint64_t 
     return 0;
 }
 
+/* What the operation left behind is what it was. */
+static bool same_dir(void *arg, const char *path)
+{
+    struct undo *u = arg;
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+    return node_open_dir(u->root, path, &fd, NULL) == 0 && fstat(fd, &st) == 0 &&
+           known_dir_of(u->entry, path, &st);
+}
+
 static int reverse(struct undo *u, struct err **e)
 {
-    struct apply a = { .journal = &u->j, .root = u->root, .content = from_journal, .arg = u };
+    struct apply a = {
+        .journal = &u->j, .root = u->root, .content = from_journal, .same_dir = same_dir, .arg = u
+    };
     AUTOCLOSE int dir = -1;
     int rc;
 
-    if ((rc = journal_dir(&u->j, &u->was, &dir, e)) < 0 ||
-        (rc = journal_items(dir, &u->was, e)) < 0)
+    rc = journal_dir(&u->j, &u->was, &dir, e);
+    u->entry = dir;
+    if (rc < 0 || (rc = journal_items(dir, &u->was, e)) < 0)
         return rc;
     u->blob = openat(dir, "old", O_RDONLY | O_CLOEXEC);
     if (u->blob < 0)

@@ -26,7 +26,7 @@ int rootfs_overlay(const struct rootfs *r, const char *lowers, const char *like,
 
     if (r->plan->top) {
         stack_lowers(r->plan, entry, &all);
-        if ((rc = stack_upper(entry, up, work, &new, e)) < 0)
+        if ((rc = stack_upper(r->plan, entry, up, work, &new, e)) < 0)
             return rc;
     } else {
         snprintf(up, sizeof up, "u-%s", entry);

@@ -16,7 +16,7 @@
 #include "runtime/sandbox/snapshot.h"
 #include "runtime/sandbox/store_lock.h"
 
-enum { ANSWER_MAX = 64 << 20, AT_ONCE = 4 };
+enum { ANSWER_MAX = 64 << 20, AT_ONCE = 4, NAME_ROOM = 57 /* of 63, for a number */ };
 
 static int connect_to(const struct paths *paths, const char *id, int *ret, struct err **e)
 {
@@ -308,8 +308,9 @@ static int fork_one(const struct batch *b, struct plan *p, const char *name, uns
     for (unsigned i = number; rc == -ERR_EXISTS && i < number + 100000; i++) {
         CLEANUP(err_free_p) struct err *why = NULL;
         free(p->name);
-        p->name = name ? str_dup(name)
-                       : str_printf("%s-%u", b->from->name ? b->from->name : b->from->id, i);
+        p->name =
+            name ? str_dup(name)
+                 : str_printf("%.*s-%u", NAME_ROOM, b->from->name ? b->from->name : b->from->id, i);
         rc = state_name(b->paths, p->id, p->name, &why);
         if (rc < 0 && (rc != -ERR_EXISTS || name) && e)
             *e = TAKE_PTR(why);

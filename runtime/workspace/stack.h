@@ -15,6 +15,8 @@
 int stack_open(const struct plan *p, struct err **e);
 /* Adds "c2/ENTRY:c0/ENTRY:" to an overlay's lowers, topmost first: the layers that have the entry. */
 void stack_lowers(const struct plan *p, const char *entry, struct str *ret);
-/* Names of the entry's upper and work directories, both made where they are missing; true in *ret_new
- * where the upper was. */
-int stack_upper(const char *entry, char up[64], char work[64], bool *ret_new, struct err **e);
+/* Names of the entry's upper and work directories, both made where they are missing. A new upper is like the
+ * entry of the layer below it: an overlay's own top shows the upper's owner, mode and time. *ret_new: there was
+ * neither, and these are the caller's business. */
+int stack_upper(const struct plan *p, const char *entry, char up[64], char work[64], bool *ret_new,
+                struct err **e);

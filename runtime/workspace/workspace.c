@@ -100,7 +100,7 @@ static int make_upper(const struct workspace *w, int lower, char up[64], char wo
 
     name_of(entry, 'w', w->index);
     if (w->plan->top) {
-        if ((rc = stack_upper(entry, up, work, &new, e)) < 0)
+        if ((rc = stack_upper(w->plan, entry, up, work, &new, e)) < 0)
             return rc;
     } else {
         name_of(up, 'u', w->index);

@@ -637,3 +637,59 @@ def test_other_project(world):
     second = Made(world, "two")
     second.save(project=world.home)
     assert "different projects" in diff(world, "one", "two", rc=1).talk
+
+
+# --- sandboxes that petri made ---------------------------------------------------------------------------
+
+@pytest.fixture
+def started(world, store):
+    """Starts sandboxes and removes them again; in the store of all tests, where the system's copy is."""
+    world.store = world.env["PETRI_HOME"] = store
+    top = os.path.join(store, "sandboxes")
+    before = set(os.listdir(top)) if os.path.exists(top) else set()
+
+    def start(*args):
+        world.run(*args, sub="start").ok()
+
+    yield start
+    for sid in set(os.listdir(top)) - before:
+        world.run("-f", sid, sub="rm").ok()
+
+
+def inside(world, script, name=None):
+    return world.run(*([name] if name else []), "--", "sh", "-c", script, sub="exec").ok()
+
+
+@pytest.mark.parametrize("mode", ["overlay", "copy"])
+def test_living(world, started, mode):
+    """While it runs and after it stopped, with snapshots and forks."""
+    commit(world, **{"a": "1\n", "d/x": "x\n", ".env": "SECRET\n", "b": "1\n", ".gitignore": "*.o\n"})
+    started("--workspace-mode", mode, "--hide", ".env")
+    inside(world, "echo 2 >a; rm -r d; mkdir closed; echo c >closed/x; chmod 0 closed/x closed; echo o >y.o; echo t >/tmp/t")
+    want = {"a": "modified", "d/x": "deleted", "closed/x": "added"}
+    assert kinds(world) == want
+    first = change_id(world)
+    snap = world.run(sub="snapshot").ok().out.split()[0]
+    inside(world, "echo 3 >>a; echo n >new")
+    assert kinds(world, "--from", snap) == {"a": "modified", "new": "added"}
+    assert diff(world, "@" + snap, "--json").json["change"] == first
+    world.run("--name", "other", sub="fork").ok()
+    inside(world, "rm new", "other")
+    assert kinds(world, "other") == want
+    own = os.path.basename(world.project) + "-1"
+    assert kinds(world, own, "other") == {"new": "deleted"}
+    assert "A\t/tmp/t\n" in diff(world, "--rootfs").out
+    world.run(sub="stop").ok()
+    assert kinds(world) == {**want, "new": "added"}
+    assert helpers.read(os.path.join(world.project, ".env")) == b"SECRET\n"
+
+
+@pytest.mark.ranges
+def test_living_as_user_0(world, started):
+    """Files of ids that only the sandbox's own namespace knows; the system's directories."""
+    commit(world, a="1\n")
+    started("-u", "0")
+    inside(world, "echo 2 >a; mkdir m; echo 1 >m/x; chown -R 55:55 m; chmod 700 m; chmod 600 m/x; echo 1 >/usr/local/made")
+    assert kinds(world) == {"a": "modified", "m/x": "added"}
+    assert "\n+1\n" in diff(world, "--patch", "--", "m").out
+    assert "A\t/usr/local/made\n" in diff(world, "--rootfs").out

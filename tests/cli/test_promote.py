@@ -501,8 +501,8 @@ def test_another_project(world, how):
 @pytest.mark.user
 def test_a_project_that_can_not_be_written(world):
     world.file("d/a", "1\n")
-    Box(world).run("echo 2 > d/a; echo n > d/n")
     os.chmod(os.path.join(world.project, "d"), 0o555)
+    Box(world).run("echo 2 > d/a; echo n > d/n")
     r = promote(world, "-y", rc=1)
     assert len(r.talk.splitlines()) == 1 and text(world, "d/a") == "1\n"
     os.chmod(os.path.join(world.project, "d"), 0o755)

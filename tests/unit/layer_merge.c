@@ -185,7 +185,7 @@ static void round_of(unsigned start)
           "directory");
     base(&layers);
     for (int i = 1; i < LAYERS; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "layer%d", i);
         make_layer(name);
         CHECK(mount_stack(&layers, name, "m"), "overlay: %s", strerror(errno));
