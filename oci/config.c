@@ -111,15 +111,19 @@ static void add_rlimit(struct jsonw *w, const char *name, int which, uint64_t va
 static void add_process(struct jsonw *w, const struct plan *p, const struct bundle *b,
                         unsigned weak)
 {
-    static const char *const sets[] = { "bounding", "effective", "permitted" };
+    /* the last two: an id of its own keeps nothing through exec without them; petri-init empties both */
+    static const char *const sets[] = { "bounding", "effective", "permitted", "inheritable",
+                                        "ambient" };
     static const char *const root_caps[] = { "CAP_CHOWN",  "CAP_DAC_OVERRIDE", "CAP_FOWNER",
                                              "CAP_FSETID", "CAP_SETUID",       "CAP_SETGID" };
+    /* to become the user, to end what is the user's, and to leave nothing of this to it */
+    static const char *const own_caps[] = { "CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_SETPCAP" };
 
     jw_obj(w, "process");
     jw_bool(w, "terminal", false);
     jw_obj(w, "user");
-    jw_u64(w, "uid", p->uid);
-    jw_u64(w, "gid", p->gid);
+    jw_u64(w, "uid", b->init_id ? b->init_id : p->uid);
+    jw_u64(w, "gid", b->init_id ? b->init_id : p->gid);
     jw_end_obj(w);
     jw_arr(w, "args");
     jw_str(w, NULL, b->init);
@@ -130,10 +134,12 @@ static void add_process(struct jsonw *w, const struct plan *p, const struct bund
     jw_end_arr(w);
     jw_str(w, "cwd", "/"); /* petri-init changes directory itself */
     jw_obj(w, "capabilities");
-    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+    for (size_t i = 0; i < (b->init_id ? 5 : 3); i++) {
         jw_arr(w, sets[i]);
         for (size_t k = 0; p->uid == 0 && k < ARRAY_LEN(root_caps); k++)
             jw_str(w, NULL, root_caps[k]);
+        for (size_t k = p->uid == 0 ? 2 : 0; b->init_id && k < ARRAY_LEN(own_caps); k++)
+            jw_str(w, NULL, own_caps[k]);
         if (weak & WEAK_CAPS) {
             jw_str(w, NULL, "CAP_SYS_ADMIN");
             jw_str(w, NULL, "CAP_MKNOD");

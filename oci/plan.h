@@ -81,6 +81,7 @@ struct plan {
     uint64_t max_output; /* bytes per stream */
 
     bool tty, keep;
+    bool live; /* petri-init serves clients; there is no command */
 
     /* A sandbox that stays: directories of what it wrote, frozen ones (bottom first) and the one that
      * takes its writes. NULL: everything goes to the scratch. */

@@ -326,3 +326,21 @@ int ids_write_outer(const struct ids *ids, pid_t pid, struct err **e)
     rc = run_helper("newgidmap", pid, &ids->outer_gids, e);
     return rc < 0 ? rc : run_helper("newuidmap", pid, &ids->outer_uids, e);
 }
+
+static bool has_id(const struct idmap *m, uint32_t id)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (id >= m->v[i].inside && id - m->v[i].inside < m->v[i].count)
+            return true;
+    return false;
+}
+
+uint32_t ids_init(const struct ids *ids, const struct plan *p)
+{
+    enum { ID = 65530 };
+    if (!p->live || ids->mode == IDS_SINGLE || p->uid == ID || p->gid == ID ||
+        !has_id(&ids->uids, ID) || !has_id(&ids->gids, ID) ||
+        weakened() & (WEAK_USERNS | WEAK_CAPS))
+        return 0;
+    return ID;
+}

@@ -32,6 +32,8 @@ const char *ids_mode_name(enum ids_mode m);
 const char *ids_note(const struct ids *ids);
 /* The sandbox's user is root outside (without any of its rights): root of a container. */
 bool ids_is_root(const struct ids *ids);
+/* An id inside for petri-init alone, where the sandbox has many; 0: there is none. */
+uint32_t ids_init(const struct ids *ids, const struct plan *p);
 /* `many`: the sandbox needs more than its user's id (another -u, an image). */
 int ids_plan(const struct plan *p, bool many, struct ids *ret, struct err **e);
 /* "inside outside count\n" lines for uid_map and gid_map. */

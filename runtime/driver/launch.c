@@ -120,6 +120,7 @@ static int run_container(struct self *s, struct err **e)
         .uids = l->ids->uids,
         .gids = l->ids->gids,
         .root_id = ids_is_root(l->ids),
+        .init_id = ids_init(l->ids, l->plan),
         .nproc = l->nproc,
     };
     AUTOFREE char *config = config_json(l->plan, &b);

@@ -36,6 +36,9 @@ static uint32_t missing_protection(uint32_t expect)
 {
     struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
     struct __user_cap_data_struct d[2] = { 0 };
+    const uint32_t own_caps = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE | 1u << CAP_FOWNER |
+                              1u << CAP_FSETID | 1u << CAP_SETUID | 1u << CAP_SETGID |
+                              1u << CAP_KILL | 1u << CAP_SETPCAP;
     uint32_t missing = 0;
 
     if ((expect & EXPECT_PID1) && getpid() != 1)
@@ -44,6 +47,10 @@ static uint32_t missing_protection(uint32_t expect)
         missing |= EXPECT_SECCOMP;
     if ((expect & EXPECT_NO_NEW_PRIVS) && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
         missing |= EXPECT_NO_NEW_PRIVS;
+    if ((expect & EXPECT_OWN_ID) &&
+        (syscall(SYS_capget, &h, d) < 0 || (d[0].permitted & ~own_caps) || d[0].inheritable ||
+         d[1].permitted || d[1].inheritable))
+        missing |= EXPECT_OWN_ID;
     if ((expect & EXPECT_NO_CAPS) &&
         (syscall(SYS_capget, &h, d) < 0 || d[0].effective || d[0].permitted || d[0].inheritable ||
          d[1].effective || d[1].permitted || d[1].inheritable))
@@ -216,6 +223,7 @@ int main(void)
         fail(STAGE_REQUEST, EPROTO);
     if (h.type == PROTO_SERVE && n == 1 && listens(fds[0]) &&
         proto_parse_serve(frame, h.len, &s) == 0) {
+        user_settle(&s.head);
         check_protection(s.head.expect);
         serve(&s, fds[0]);
     }

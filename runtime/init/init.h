@@ -12,6 +12,13 @@
 
 enum { CTL = 3 }; /* PID 1's connection to the keeper; in a supervisor the one to its client */
 
+/* --- user.c: PID 1 of a sandbox that lives is no user's but its own, where there is more than one id */
+/* Nothing is handed down any more, and files are the sandbox's user's. */
+void user_settle(const struct proto_serve *s);
+/* Becomes a user for good, with the capabilities that user 0 of a sandbox has, or none; an errno. Safe after
+ * vfork(). */
+int user_become(const struct proto_serve *s, uint32_t uid, uint32_t gid);
+
 /* --- child.c: what becomes a command */
 int pty_open(const struct proto_request *r, int *ret_slave); /* the master, or -1 */
 /* A session of its own, with the request's descriptors or the pty as 0, 1 and 2. */

@@ -56,6 +56,7 @@ enum {
     EXPECT_NO_NEW_PRIVS = 2,
     EXPECT_NO_CAPS = 4,
     EXPECT_PID1 = 8,
+    EXPECT_OWN_ID = 16, /* petri-init is another user than the commands, and may become them */
 };
 
 /* Followed by cwd, argv[], env[]: each string with its NUL. A client's cwd may be relative (to that of
@@ -74,6 +75,7 @@ enum { PROTO_SAME_ID = 0xffffffff };
 struct proto_serve {
     uint32_t expect;
     uint32_t n_env;
+    uint32_t uid, gid; /* of commands, and of files */
 };
 
 /* Paths may be relative to the cwd of PROTO_SERVE. Links are followed as for any program inside, so they

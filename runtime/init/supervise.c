@@ -105,6 +105,10 @@ static __attribute__((noinline)) pid_t spawn(const struct exec_job *job,
     sigprocmask(SIG_SETMASK, &none, NULL);
     child_stdio(r, slave);
     syscall(SYS_close_range, 3, ~0U, 0);
+    f->stage = STAGE_USER;
+    f->error = user_become(&job->base->head, r->head.uid, r->head.gid);
+    if (f->error)
+        _exit(127);
     f->stage = STAGE_CHDIR;
     if ((r->cwd[0] != '/' && chdir(job->base->cwd) < 0) || (r->cwd[0] && chdir(r->cwd) < 0)) {
         f->error = errno;
@@ -115,8 +119,10 @@ static __attribute__((noinline)) pid_t spawn(const struct exec_job *job,
     _exit(127);
 }
 
-static bool other_user(const struct proto_exec *x)
+static bool other_user(const struct proto_serve *s, const struct proto_exec *x)
 {
+    if (s->expect & EXPECT_OWN_ID)
+        return false;
     return (x->uid != PROTO_SAME_ID && x->uid != geteuid()) ||
            (x->gid != PROTO_SAME_ID && x->gid != getegid());
 }
@@ -133,7 +139,7 @@ static pid_t start(const struct exec_job *job)
     if (proto_recv(CTL, &h, &frame, r.stdio, 3, &n, NULL) < 0 || h.type != PROTO_EXEC ||
         proto_parse_exec(frame, h.len, &r) < 0 || n != (r.head.tty ? 0 : 3))
         fail(job, STAGE_REQUEST, EPROTO);
-    if (other_user(&r.head))
+    if (other_user(&job->base->head, &r.head))
         fail(job, STAGE_USER, EPERM);
     env = merge_env(job->base, &r);
     if (!env)

@@ -69,8 +69,12 @@ static int send_serve(struct live *l, struct err **e)
 {
     const struct plan *p = l->plan;
     AUTOSTR struct str s = STR_INIT;
-    struct proto_serve x = { .expect = box_expect(p), .n_env = (uint32_t)p->env.n };
+    struct proto_serve x = {
+        .expect = box_expect(p), .n_env = (uint32_t)p->env.n, .uid = p->uid, .gid = p->gid
+    };
 
+    if (ids_init(&l->box.ids, p))
+        x.expect = (x.expect & ~(uint32_t)EXPECT_NO_CAPS) | EXPECT_OWN_ID;
     str_addn(&s, &x, sizeof x);
     str_addn(&s, p->cwd, strlen(p->cwd) + 1);
     for (size_t i = 0; i < p->env.n; i++)

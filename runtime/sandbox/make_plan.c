@@ -99,6 +99,7 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
         return err_new(e, ERR_INVALID, "--workspace-mode '%s': overlay, copy or bind", o->mode);
     p->read_only = o->read_only;
     p->keep = o->keep;
+    p->live = o->live;
     p->tty = o->tty;
     for (size_t i = 0; i < o->argv.n; i++)
         strv_add(&p->argv, o->argv.v[i]);

@@ -207,7 +207,7 @@ class Init:
         if serve:
             self.listener.bind(self.path)
             self.listener.listen(64)
-            self.ctl.send(SERVE, struct.pack("=II", expect, len(env)) + strings(cwd or base, *env),
+            self.ctl.send(SERVE, struct.pack("=IIII", expect, len(env), os.getuid(), os.getgid()) + strings(cwd or base, *env),
                           [self.listener.fileno()])
 
     def started(self):
