@@ -263,8 +263,17 @@ static int kill_run(const struct cmd *c, int argc, char **argv)
 
 /* --- files that grow ----------------------------------------------------------------------------- */
 
-/* Prints what `fd` has, a terminal's filtered; and goes on as long as `follow` and `alive` say. */
-static void print_file(int fd, bool follow)
+/* A job that is over has a record; one whose sandbox ended otherwise writes no more, either. */
+static bool job_lives(const struct paths *paths, const char *id, unsigned number)
+{
+    AUTOFREE char *dir = state_dir(paths, id);
+    AUTOFREE char *record = str_printf("%s/jobs/%u.json", dir, number);
+    AUTOSTATE struct state s = { 0 };
+    return !fs_exists(record) && state_read(paths, id, &s, NULL) == 0 && s.running;
+}
+
+/* Prints what `fd` has, a terminal's filtered; with `follow` until the job is over. */
+static void print_file(const struct life *f, const char *id, unsigned number, int fd, bool follow)
 {
     bool tty = isatty(1);
     struct termfilter filter;
@@ -272,14 +281,16 @@ static void print_file(int fd, bool follow)
     ssize_t n;
 
     termfilter_init(&filter);
-    for (;;) {
+    for (bool lives = true; lives;) {
+        lives = follow && job_lives(&f->paths, id, number);
         while ((n = RETRY(read(fd, buf, sizeof buf / 2))) > 0) {
             size_t m = tty ? termfilter_run(&filter, buf, (size_t)n, shown) : (size_t)n;
             fwrite(tty ? shown : buf, 1, m, stdout);
         }
-        if (!follow || fflush(stdout) != 0)
+        if (fflush(stdout) != 0)
             return;
-        (void)poll(NULL, 0, 100);
+        if (lives)
+            (void)poll(NULL, 0, 100);
     }
 }
 
@@ -310,7 +321,7 @@ static int logs_run(const struct cmd *c, int argc, char **argv)
         if (fd < 0)
             break;
         shown++;
-        print_file(fd, f.follow && (job || !fs_exists(next)));
+        print_file(&f, id, i, fd, f.follow && (job || !fs_exists(next)));
         if (job)
             break;
     }

@@ -1,5 +1,6 @@
 /* runtime/sandbox/live_ctl.c - what a keeper is asked: one JSON object in a line, and one back. */
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -13,7 +14,7 @@
 #include "runtime/sandbox/store_lock.h"
 #include "runtime/workspace/layer_copy.h"
 
-enum { REQUEST_MAX = 1 << 20 };
+enum { REQUEST_MAX = 1 << 20, SEND_MS = 1000 };
 
 static uint64_t now_ms(int clock)
 {
@@ -22,10 +23,28 @@ static uint64_t now_ms(int clock)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+/* Somebody who does not read is not waited for long. */
+static void send_all(int fd, const char *p, size_t n)
+{
+    uint64_t end = now_ms(CLOCK_MONOTONIC) + SEND_MS;
+
+    while (n > 0) {
+        struct pollfd room = { .fd = fd, .events = POLLOUT };
+        ssize_t did = send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        uint64_t now = now_ms(CLOCK_MONOTONIC);
+        if (did < 0 && ((errno != EAGAIN && errno != EINTR) || now >= end))
+            return;
+        if (did < 0)
+            (void)poll(&room, 1, (int)(end - now));
+        p += did > 0 ? did : 0;
+        n -= did > 0 ? (size_t)did : 0;
+    }
+}
+
 void live_answer(struct asker *a, const char *text)
 {
-    (void)!send(a->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)!send(a->fd, "\n", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    send_all(a->fd, text, strlen(text));
+    send_all(a->fd, "\n", 1);
     close_p(&a->fd);
     str_reset(&a->in);
     a->waits_for = 0;

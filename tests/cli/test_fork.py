@@ -82,7 +82,7 @@ def test_a_byte_written_just_before(life):
 
 
 def test_exec_during_forks_loses_nothing(life):
-    """Each command that petri exec says was run has run, on the source, however often it is forked meanwhile."""
+    """Each command that petri exec says was run has run, once, on the source; one that it says was not, has not."""
     life.start()
     life.sh("true").ok()
     stop, done, bad = threading.Event(), [], []
@@ -99,7 +99,7 @@ def test_exec_during_forks_loses_nothing(life):
     finally:
         stop.set()
         t.join()
-    assert not bad, bad[0]
+    assert all(r.rc == 125 and "meanwhile" in r.talk for r in bad), bad
     assert life.out("cat log").splitlines() == [str(i) for i in range(len(done))]
     for n in names:
         got = life.out("cat log 2>/dev/null || true", box=n).splitlines()

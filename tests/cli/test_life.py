@@ -313,3 +313,127 @@ def test_nothing_of_the_caller_is_kept(life):
     os.close(r)
     assert os.readlink(f"/proc/{life.keeper()}/cwd") == "/"
 
+
+
+# --- jobs, logs, events ---------------------------------------------------------------------------
+
+def job(life, script, *flags):
+    return life("exec", "-d", *flags, "--", "sh", "-c", script).ok().out.strip()
+
+
+def test_jobs(life):
+    life.start()
+    a, b = job(life, "echo out; echo err >&2; exit 3"), job(life, "echo b; sleep 300")
+    assert (a, b) == ("1", "2")
+    assert life("wait", a).rc == 3
+    listed = {j["job"]: j for j in life("jobs", "--json").ok().json}
+    assert listed["1"]["state"] == "done" and listed["1"]["exit_code"] == 3 and listed["2"]["state"] == "running"
+    assert listed["2"]["argv"] == ["sh", "-c", "echo b; sleep 300"] and listed["2"]["exit_code"] is None
+    assert "running" in life("jobs").ok().out
+    assert life("logs", a).ok().out == "out\nerr\n" and life("wait", "--json", "proj-1", a).json["exit_code"] == 3
+    life("kill", b).ok()
+    assert life("wait", b).rc == 143
+    one_line(life("kill", b), "is over").ok(1)
+    c = job(life, "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 300' & echo up; sleep 300; sleep 300")
+    wait_for(lambda: "up" in life("logs", c).ok().out, what="the job's output")
+    life("kill", c).ok()
+    life("kill", "-s", "KILL", c).ok()
+    assert life("wait", c).rc == 137
+    wait_for(lambda: "sleep" not in life.out("ps ax"), what="the end of all that the job started")
+    assert job(life, "exec nosuchcommand") == "4" and life("wait", "4").rc == 127
+    assert life("exec", "-d", "--", "nosuchcommand").out.strip() in ("", "5")
+    d = job(life, "sleep 300", "--timeout", "100ms")
+    assert life("wait", d).rc == 124
+    one_line(life("wait", "77"), "no job 77", "petri jobs").ok(1)
+    one_line(life("kill", "77"), "no job 77").ok(1)
+    one_line(life("logs", "77"), "no job 77").ok(1)
+
+
+def test_jobs_and_the_end_of_the_sandbox(life):
+    life.start()
+    a = job(life, "echo first; sleep 300")
+    p = life.begin("wait", a)
+    wait_for(lambda: life("logs", a).ok().out == "first\n", what="the output")
+    life("stop").ok()
+    assert p.wait(20) != 0
+    one_line(life("jobs"), "is stopped", "petri start").ok(1)
+    assert life("logs", a).ok().out == "first\n"
+    life.start()
+    b = job(life, "echo second")
+    assert b != a and life("wait", b).rc == 0
+    assert life("logs").ok().out == "first\nsecond\n"  # no number twice, nothing overwritten
+
+
+def test_long_answers_of_the_keeper(life):
+    """A list of jobs that is longer than a socket's buffer arrives whole."""
+    life.start()
+    for _ in range(5):
+        assert life("exec", "-d", "--", "true", *["x" * 100000]).rc == 0
+    assert [len(j["argv"][1]) for j in life("jobs", "--json").ok().json] == [100000] * 5
+    assert life.status()["jobs"] == 5
+
+
+def test_logs_follow(life):
+    life.start()
+    a = job(life, "echo one; while ! test -e go; do sleep 0.05; done; echo two")
+    p = life.begin("logs", "-f", a)
+    assert p.stdout.readline() == b"one\n"
+    life.sh("touch go").ok()
+    assert p.stdout.readline() == b"two\n"
+    assert p.wait(30) == 0  # its end is the end of what comes
+
+
+def test_job_output_is_cut(life):
+    life.start()
+    a = job(life, "head -c 12000000 /dev/zero | tr '\\0' x; echo end")
+    assert life("wait", a).rc == 0
+    [j] = life("jobs", "--json").ok().json
+    assert j["truncated"] and j["output_bytes"] == 12000004 and len(life("logs", a).ok().outb) == 10 << 20
+
+
+def test_events(life):
+    p = life.begin("events", "-f", "--json")
+    life.start()
+    life.sh("echo 1 > f").ok()
+    life.snap()
+    life.fork()
+    ids = [s["id"] for s in life.ls().values()]
+    life("rollback", "s1").ok()
+    life("stop").ok()
+    life("rm", "proj-1").ok()
+    want = ["start", "snapshot", "start", "fork", "rollback", "stop", "rm"]
+    seen = []
+    while len(seen) < len(want):
+        e = json.loads(p.stdout.readline())
+        if e["id"] in ids:
+            seen.append(e["event"])
+    assert sorted(seen) == sorted(want)
+    p.kill()
+    text = life("events").ok().out
+    assert all(w in text for w in want)
+    one_line(life("events", "x")).ok(2)
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+def test_idle_timeout(life):
+    life.start("--idle-timeout", "1s", "idle")
+    life.start("--no-keep-alive", "once")
+    life.start("--idle-timeout", "1s", "busy")
+    p = life.begin("exec", "busy", "--", "sh", "-c", "while :; do sleep 0.2; done")
+    life.stopped("idle")
+    life.stopped("once")
+    assert life.status("busy")["state"] == "running" and p.poll() is None
+    p.kill()
+    p.wait()
+    life.stopped("busy")
+    assert life.out("echo again", box=life.start("once")["name"]) == "again\n"
+
+
+def test_lifetime(life):
+    life.start("--lifetime", "1s")
+    p = life.begin("exec", "--", "sleep", "300")
+    life.stopped()
+    assert p.wait(20) != 0
+    life.start()
+    life.stopped()
