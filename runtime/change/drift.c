@@ -46,13 +46,15 @@ void drift_init(struct drift *d, const struct record *r, struct source *s, const
                 int root)
 {
     struct timespec t = now(root);
-    *d = (struct drift){ .r = r, .s = s, .base = b, .root = root };
+    *d = (struct drift){ .r = r, .s = s, .base = b, .root = root, .dirs = DIRS_INIT(root) };
     d->doubt = !r->stamp.tv_sec || foreign(root) || after(&r->stamp, &t);
 }
 
 void drift_free_p(struct drift *d)
 {
     free(d->last_dir);
+    if (d->r)
+        dirs_free_p(&d->dirs);
     known_free(d->known);
     *d = (struct drift){ 0 };
 }
@@ -147,9 +149,9 @@ int drift_read_fd(int fd, char **ret, size_t *ret_n, struct err **e)
 
 static int open_host(struct drift *d, const char *path, struct err **e)
 {
-    AUTOCLOSE int dir = -1;
     const char *name;
-    if (node_parent(d->root, path, &dir, &name, e) < 0)
+    int dir;
+    if (dirs_parent(&d->dirs, path, &dir, &name, e) < 0)
         return -1;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -159,9 +161,9 @@ static int open_host(struct drift *d, const char *path, struct err **e)
 
 int drift_host(struct drift *d, const char *path, char **ret, size_t *ret_n, struct err **e)
 {
-    AUTOCLOSE int dir = -1, fd = -1;
+    AUTOCLOSE int fd = -1;
     const char *name;
-    int rc = node_parent(d->root, path, &dir, &name, e);
+    int dir, rc = dirs_parent(&d->dirs, path, &dir, &name, e);
 
     if (rc < 0)
         return rc;

@@ -8,6 +8,7 @@
  * Anything else is a conflict.
  */
 #pragma once
+#include "runtime/change/apply.h"
 #include "runtime/change/base.h"
 #include "runtime/change/known.h"
 #include "runtime/change/node.h"
@@ -20,6 +21,7 @@ struct drift {
     int root;
     struct known *known; /* once it was needed */
     bool doubt;          /* times prove nothing here */
+    struct dirs dirs;
     char *last_dir;
     bool last_same;
 };

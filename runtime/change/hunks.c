@@ -276,14 +276,13 @@ static bool read_sides(struct promotion *m, size_t i, char **ret_old, size_t *re
                        char **ret_new, size_t *ret_nn)
 {
     const struct change *ch = &m->s.c.v[i];
-    struct drift d = { .root = m->root };
     AUTOFREE char *link = NULL;
     AUTOCLOSE int fd = -1;
 
     if (ch->kind != CHANGE_MODIFIED || !S_ISREG(ch->new_mode) || !S_ISREG(ch->old_mode) ||
         (ch->flags & CHANGE_BINARY) || ch->new_size > MAX_TEXT || ch->old_size > MAX_TEXT)
         return false;
-    if (drift_host(&d, ch->path, ret_old, ret_on, NULL) < 0)
+    if (drift_host(&m->p.drift, ch->path, ret_old, ret_on, NULL) < 0)
         return false;
     int content = m->p.v[i].content;
     if (content >= 0) /* merged */

@@ -136,6 +136,22 @@ static int merge(struct picks *p, struct drift *d, size_t i, struct err **e)
     return 0;
 }
 
+static int look_host(struct drift *d, const char *path, struct pick *k, struct err **e)
+{
+    CLEANUP(err_free_p) struct err *why = NULL;
+    const char *name;
+    int dir, rc = dirs_parent(&d->dirs, path, &dir, &name, &why);
+
+    if (rc == -ERR_NOT_FOUND)
+        return 0; /* then nothing lies there */
+    if (rc < 0) {
+        if (e)
+            *e = TAKE_PTR(why);
+        return rc;
+    }
+    return node_look(dir, name, &k->host, &k->seen, e);
+}
+
 static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *allow,
                  enum on_conflict how, struct err **e)
 {
@@ -145,7 +161,7 @@ static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *
     int rc;
 
     bool goes = may_go(p, i, allow);
-    if ((rc = node_look_at(p->root, ch->path, &k->host, &k->seen, goes ? e : NULL)) < 0)
+    if ((rc = look_host(d, ch->path, k, goes ? e : NULL)) < 0)
         return goes ? err_wrap(e, "'%s'", ch->path) : 0;
     if (!goes)
         return 0;

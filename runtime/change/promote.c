@@ -99,6 +99,18 @@ static int content(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_
     return rc;
 }
 
+/* Files in the order in which apply_run() wants them. */
+static void tell_order(struct promotion *m)
+{
+    size_t *order = mem_zalloc((m->o.n + 1) * sizeof *order), n = 0;
+    for (size_t i = 0; i < m->o.n; i++) {
+        const struct item *it = &m->o.v[i];
+        if (it->new.kind == NODE_FILE && it->step != STEP_CHMOD && m->p.v[it->tag].content < 0)
+            order[n++] = it->tag;
+    }
+    source_ahead(&m->s, order, n);
+}
+
 static bool same_dir(void *arg, const char *dir)
 {
     struct promotion *m = arg;
@@ -132,6 +144,7 @@ static int apply_it(struct promotion *m, struct err **e)
         return rc;
     if (m->o.n == 0)
         return 0;
+    tell_order(m);
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);

@@ -151,7 +151,7 @@ void promote_progress(void *arg, size_t done, size_t all)
     const struct promotion *m = arg;
     int full = (int)(done * WIDE / (all ? all : 1));
 
-    if (all <= MANY || m->w.json || !isatty(STDERR_FILENO) || (done % EVERY && done != all))
+    if (all <= MANY || (done % EVERY && done != all) || m->w.json || !isatty(STDERR_FILENO))
         return;
     fprintf(stderr, "\r[%.*s%*s] %zu/%zu", full, "##############################", WIDE - full, "",
             done, all);

@@ -24,6 +24,48 @@ static void put_str(struct str *s, const char *text)
         put(s, text, strlen(text));
 }
 
+/* --- a directory that is kept open: neighbours come one after the other ------------------------------- */
+
+struct near {
+    const struct view *v;
+    struct vdir d;
+};
+
+static void near_free(struct near *n)
+{
+    if (n->v)
+        vdir_free_p(&n->d);
+    n->v = NULL;
+}
+
+/* The directory of `path`; *ret_name points into path. */
+static int near_get(struct near *n, const struct view *v, const char *path, const char **ret_name,
+                    struct err **e)
+{
+    const char *slash = strrchr(path, '/');
+    AUTOFREE char *dir = str_printf("%.*s", slash ? (int)(slash - path) : 0, path);
+    char *save = NULL;
+    int rc;
+
+    *ret_name = slash ? slash + 1 : path;
+    if (n->v == v && !strcmp(n->d.path, dir))
+        return 0;
+    near_free(n);
+    if ((rc = vdir_root(v, &n->d, e)) < 0)
+        return rc;
+    n->v = v;
+    for (char *p = strtok_r(dir, "/", &save); p; p = strtok_r(NULL, "/", &save)) {
+        struct vdir sub;
+        if ((rc = vdir_open(v, &n->d, p, &sub, e)) < 0) {
+            near_free(n);
+            return rc;
+        }
+        vdir_free_p(&n->d);
+        n->d = sub;
+    }
+    return 0;
+}
+
 /* --- directories ------------------------------------------------------------------------------------- */
 
 struct dirset {
@@ -90,16 +132,18 @@ static int look_dirs(const struct changeset *c, struct dirset *ds, struct err **
 
 /* --- the list ---------------------------------------------------------------------------------------- */
 
-static void put_change(const struct changeset *c, const struct change *ch, struct str *out)
+static void put_change(const struct changeset *c, const struct change *ch, struct near *n,
+                       struct str *out)
 {
+    const struct view *v = &c->pairs[ch->view].new;
     struct timespec written = { 0 };
+    const char *name;
     struct entry en;
 
     put(out, ch, sizeof *ch);
     put_str(out, ch->path);
-    if (ch->new_mode &&
-        view_lookup(&c->pairs[ch->view].new, change_rel(c, ch, ch->path), &en, NULL) == 0 &&
-        en.kind != VIEW_ABSENT)
+    if (ch->new_mode && near_get(n, v, change_rel(c, ch, ch->path), &name, NULL) == 0 &&
+        vdir_lookup(v, &n->d, name, &en, NULL) == 0 && en.kind != VIEW_ABSENT)
         written = en.st.st_ctim;
     put(out, &written, sizeof written);
     for (size_t i = 0; i < ch->n_risks; i++) {
@@ -112,12 +156,13 @@ static int send_list(const struct changeset *c, int sock, struct err **e)
 {
     AUTOSTR struct str out = STR_INIT;
     struct dirset ds = { 0 };
+    struct near near = { 0 };
     int rc = look_dirs(c, &ds, e);
 
     put(&out, c->id, sizeof c->id);
     put_u64(&out, c->n);
     for (size_t i = 0; i < c->n && rc == 0; i++)
-        put_change(c, &c->v[i], &out);
+        put_change(c, &c->v[i], &near, &out);
     put_u64(&out, c->n_ignored);
     for (size_t i = 0; i < c->n_ignored; i++) {
         put_str(&out, c->ignored[i].path);
@@ -136,6 +181,7 @@ static int send_list(const struct changeset *c, int sock, struct err **e)
         put_str(&out, ds.gone.v[i]);
     if (rc == 0 && source_send(sock, 'C', out.p, out.len, -1) < 0)
         rc = err_sys(e, "hand over the list of changes");
+    near_free(&near);
     strv_free_p(&ds.made);
     strv_free_p(&ds.gone);
     strv_free_p(&ds.seen);
@@ -145,10 +191,12 @@ static int send_list(const struct changeset *c, int sock, struct err **e)
 
 /* --- requests ---------------------------------------------------------------------------------------- */
 
-static int open_change(const struct changeset *c, const struct str *req, int sock, struct err **e)
+static int open_change(const struct changeset *c, struct near *n, const struct str *req, int sock,
+                       struct err **e)
 {
     AUTOCLOSE int fd = -1;
     AUTOFREE char *text = NULL;
+    const char *name;
     uint64_t i = 0;
     int rc;
 
@@ -156,8 +204,14 @@ static int open_change(const struct changeset *c, const struct str *req, int soc
         memcpy(&i, req->p, sizeof i);
     if (req->len != sizeof i || i >= c->n)
         return err_new(e, ERR_INTERNAL, "no change of that number");
-    if ((rc = change_open(c, &c->v[i], true, &fd, &text, e)) < 0)
-        return err_wrap(e, "'%s'", c->v[i].path);
+    const struct change *ch = &c->v[i];
+    const struct view *v = &c->pairs[ch->view].new;
+    rc = near_get(n, v, change_rel(c, ch, ch->path), &name, e);
+    if (rc == 0)
+        rc = S_ISLNK(ch->new_mode) ? vdir_readlink(v, &n->d, name, &text, e)
+                                   : vdir_open_file(v, &n->d, name, &fd, NULL, e);
+    if (rc < 0)
+        return err_wrap(e, "'%s'", ch->path);
     return source_send(sock, text ? 'L' : 'F', text, text ? strlen(text) : 0, fd);
 }
 
@@ -209,7 +263,7 @@ static int send_commits(const struct serve *sv, const struct changeset *c, struc
     return rc < 0 ? rc : source_send(sv->sock, 'G', refs.p, refs.len, pack);
 }
 
-static int answer(const struct serve *sv, const struct changeset *c, char what,
+static int answer(const struct serve *sv, const struct changeset *c, struct near *n, char what,
                   const struct str *req, struct err **e)
 {
     const char *path = req->p ? req->p : "";
@@ -218,7 +272,7 @@ static int answer(const struct serve *sv, const struct changeset *c, char what,
     case 'C':
         return send_list(c, sv->sock, e);
     case 'O':
-        return open_change(c, req, sv->sock, e);
+        return open_change(c, n, req, sv->sock, e);
     case 'P':
     case 'B':
         return open_path(c, path, what == 'B', sv->sock, e);
@@ -236,6 +290,7 @@ int serve_run(void *arg, struct err **e)
     const struct serve *sv = arg;
     CLEANUP(changeset_free_p) struct changeset c = { 0 };
     struct changeset_opts o = { .paths = sv->paths };
+    struct near near = { 0 };
     int rc = changeset_host(sv->r, NULL, &o, &c, e);
 
     if (rc < 0)
@@ -245,12 +300,14 @@ int serve_run(void *arg, struct err **e)
         AUTOSTR struct str req = STR_INIT;
         char what;
         if (source_receive(sv->sock, &what, &req, NULL, &why) < 0)
-            return 0; /* nobody asks any more */
-        if (answer(sv, &c, what, &req, &why) < 0) {
+            break; /* nobody asks any more */
+        if (answer(sv, &c, &near, what, &req, &why) < 0) {
             AUTOFREE char *text = why ? err_text(why) : str_dup("the answer could not be sent");
             AUTOFREE char *msg = str_printf("%c%s", (char)(why ? why->code : ERR_FAILED), text);
             if (source_send(sv->sock, 'E', msg, strlen(msg), -1) < 0)
-                return 0;
+                break;
         }
     }
+    near_free(&near);
+    return 0;
 }

@@ -10,6 +10,8 @@
 
 /* --- messages ---------------------------------------------------------------------------------------- */
 
+enum { WINDOW = 32 };
+
 struct head {
     uint32_t len;
     char what;
@@ -86,14 +88,11 @@ int source_receive(int sock, char *ret_what, struct str *ret, int *ret_fd, struc
 }
 
 /* An answer; 'E' is a failure: its code, then text. */
-static int ask(struct source *s, char what, const void *p, size_t n, struct str *ret, int *ret_fd,
-               char *ret_what, struct err **e)
+static int hear(struct source *s, struct str *ret, int *ret_fd, char *ret_what, struct err **e)
 {
     AUTOCLOSE int fd = -1;
     int rc;
 
-    if (source_send(s->sock, what, p, n, -1) < 0)
-        return err_sys(e, "talk to the process that reads the sandbox");
     if ((rc = source_receive(s->sock, ret_what, ret, &fd, e)) < 0)
         return rc;
     if (*ret_what == 'E')
@@ -102,6 +101,29 @@ static int ask(struct source *s, char what, const void *p, size_t n, struct str 
     if (ret_fd)
         *ret_fd = TAKE_FD(fd);
     return 0;
+}
+
+static int ask(struct source *s, char what, const void *p, size_t n, struct str *ret, int *ret_fd,
+               char *ret_what, struct err **e)
+{
+    for (; s->got < s->sent; s->got++) { /* answers that nobody wants any more */
+        AUTOSTR struct str text = STR_INIT;
+        AUTOCLOSE int fd = -1;
+        char old;
+        (void)hear(s, &text, &fd, &old, NULL);
+    }
+    s->n_ahead = s->got; /* the order is broken: from here on one by one */
+    if (source_send(s->sock, what, p, n, -1) < 0)
+        return err_sys(e, "talk to the process that reads the sandbox");
+    return hear(s, ret, ret_fd, ret_what, e);
+}
+
+void source_ahead(struct source *s, size_t *order, size_t n)
+{
+    free(s->ahead);
+    s->ahead = order;
+    s->n_ahead = n;
+    s->sent = s->got = 0;
 }
 
 /* --- the list ---------------------------------------------------------------------------------------- */
@@ -240,6 +262,7 @@ void source_close_p(struct source *s)
         free(s->made[i].path);
     free(s->made);
     free(s->written);
+    free(s->ahead);
     strv_free_p(&s->gone);
     changeset_free_p(&s->c);
     *s = (struct source){ .sock = -1 };
@@ -251,8 +274,20 @@ int source_content(struct source *s, size_t i, int *ret_fd, char **ret_link, str
     AUTOCLOSE int fd = -1;
     uint64_t index = i;
     char what;
-    int rc = ask(s, 'O', &index, sizeof index, &text, &fd, &what, e);
+    int rc = 0;
 
+    if (s->got < s->n_ahead && s->ahead[s->got] == i) {
+        for (; s->sent < s->n_ahead && s->sent < s->got + WINDOW && rc == 0; s->sent++) {
+            index = s->ahead[s->sent];
+            rc = source_send(s->sock, 'O', &index, sizeof index, -1);
+        }
+        if (rc < 0)
+            return err_sys(e, "talk to the process that reads the sandbox");
+        s->got++;
+        rc = hear(s, &text, &fd, &what, e);
+    } else {
+        rc = ask(s, 'O', &index, sizeof index, &text, &fd, &what, e);
+    }
     if (rc < 0)
         return rc;
     *ret_link = what == 'L' ? str_take(&text) : NULL;

@@ -23,6 +23,8 @@ struct source {
     struct source_dir *made;  /* directories that only the sandbox has, parents first */
     size_t n_made;
     struct strv gone; /* directories that only the project has */
+    size_t *ahead;    /* contents that will be asked for, in this order */
+    size_t n_ahead, sent, got;
 };
 
 /* `paths` may be NULL. */
@@ -31,6 +33,8 @@ int source_open(const struct record *r, const struct strv *paths, struct source 
 void source_close_p(struct source *s);
 /* The sandbox's side of change i: one of the two comes out. */
 int source_content(struct source *s, size_t i, int *ret_fd, char **ret_link, struct err **e);
+/* Says which contents come next, so that the child can be at work on them meanwhile. Takes `order`. */
+void source_ahead(struct source *s, size_t *order, size_t n);
 /* A file of the sandbox's workspace by its path; ERR_NOT_FOUND where it is none. */
 int source_file(struct source *s, const char *path, int *ret_fd, struct err **e);
 /* The file as it was when the sandbox was made: workspaces that are copies only. */
