@@ -44,6 +44,19 @@ int conn_open(const char *dir, const char *door, struct conn *ret)
     ret->passed = -1;
     ret->off = ret->len = 0;
     ret->version = 0;
+    ret->blocking = false;
+    return 0;
+}
+
+int conn_block(struct conn *c, int ms)
+{
+    struct timeval t = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+
+    if (setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) < 0 ||
+        setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t) < 0 ||
+        fcntl(c->fd, F_SETFL, O_RDWR) < 0)
+        return -1;
+    c->blocking = true;
     return 0;
 }
 
@@ -128,7 +141,7 @@ static int take_control(struct conn *c, struct msghdr *m)
     return bad ? -1 : 0;
 }
 
-static int fill(struct conn *c)
+static int fill(struct conn *c, bool wait)
 {
     union {
         struct cmsghdr align;
@@ -139,7 +152,7 @@ static int fill(struct conn *c)
                         .msg_iovlen = 1,
                         .msg_control = control.buf,
                         .msg_controllen = sizeof control.buf };
-    ssize_t r = RETRY(recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT));
+    ssize_t r = RETRY(recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT)));
 
     if (r < 0)
         return errno == EAGAIN ? 0 : -1;
@@ -155,7 +168,7 @@ static int fill(struct conn *c)
     return 1;
 }
 
-int conn_next(struct conn *c, struct frame *ret)
+static int next(struct conn *c, bool wait, struct frame *ret)
 {
     struct proto_header h;
 
@@ -178,18 +191,28 @@ int conn_next(struct conn *c, struct frame *ret)
         memmove(c->buf, c->buf + c->off, have);
         c->off = 0;
         c->len = have;
-        int rc = fill(c);
+        int rc = fill(c, wait);
         if (rc <= 0)
             return rc;
     }
 }
 
+int conn_next(struct conn *c, struct frame *ret)
+{
+    return next(c, false, ret);
+}
+
 int conn_wait(struct conn *c, int ms, struct frame *ret)
 {
     int rc;
-    while ((rc = conn_next(c, ret)) == 0)
-        if (wait_for(c->fd, POLLIN, ms) < 0)
+
+    while ((rc = next(c, c->blocking, ret)) == 0) {
+        if (c->blocking && ms < 0)
+            continue;
+        errno = ETIMEDOUT;
+        if (c->blocking || wait_for(c->fd, POLLIN, ms) < 0)
             return -1;
+    }
     return rc;
 }
 

@@ -120,6 +120,17 @@ int fs_talk(struct conn *c, const struct petri_sandbox *s, struct fs_ask *a, str
     return rc;
 }
 
+int fs_connect(struct petri_sandbox *s, struct conn *ret, struct petri_error *e)
+{
+    if (client_connect(s, "sock", ret, e) < 0)
+        return -1;
+    if (conn_block(ret, WAIT_MS) == 0)
+        return 0;
+    client_sys(e, "a connection to sandbox '%s'", s->name);
+    conn_close(ret);
+    return -1;
+}
+
 int fs_ask(struct petri_sandbox *s, struct fs_ask *a, struct petri_error *e)
 {
     int rc;
@@ -128,7 +139,7 @@ int fs_ask(struct petri_sandbox *s, struct fs_ask *a, struct petri_error *e)
         return client_fail(e, "invalid", "an empty path");
     for (int attempt = 0;; attempt++) {
         bool kept = s->has_files;
-        if (!kept && client_connect(s, "sock", &s->files, e) < 0)
+        if (!kept && fs_connect(s, &s->files, e) < 0)
             return -1;
         s->has_files = true;
         if ((rc = fs_talk(&s->files, s, a, e)) >= 0)
@@ -191,7 +202,9 @@ int petri_fs_read(struct petri_sandbox *s, const char *path, size_t max, char **
     if (petri_fs_open(s, path, &fd, &st, e) < 0)
         return -1;
     /* its size is a hint: it may grow or shrink meanwhile */
-    room = st.bytes < max ? (size_t)st.bytes + 1 : max + 1;
+    room = st.bytes < max ? (size_t)(st.bytes ? st.bytes : 4096) + 1 : max + 1;
+    if (room > max + 1)
+        room = max + 1;
     if (!(p = malloc(room + 1)))
         return client_fail(e, "limit", "'%s': no memory for it", path);
     for (;;) {
@@ -208,9 +221,10 @@ int petri_fs_read(struct petri_sandbox *s, const char *path, size_t max, char **
             return r < 0 ? client_sys(e, "read '%s'", path)
                          : client_fail(e, "limit", "'%s' is longer than %zu bytes", path, max);
         }
-        if (r == 0)
-            break;
         n += (size_t)r;
+        /* less than was asked for is the end; but not in /proc, where files have no size */
+        if (r == 0 || (n < room && st.bytes))
+            break;
     }
     p[n] = '\0';
     *ret = p;

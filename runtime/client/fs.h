@@ -15,6 +15,7 @@ struct fs_ask {
 
 /* On the sandbox's kept connection, opened where there is none and once more where it was stale. */
 int fs_ask(struct petri_sandbox *s, struct fs_ask *a, struct petri_error *e);
+int fs_connect(struct petri_sandbox *s, struct conn *ret, struct petri_error *e);
 /* On another one. 1: answered; 0: refused, in *e; -1 with errno: the connection is over. */
 int fs_talk(struct conn *c, const struct petri_sandbox *s, struct fs_ask *a, struct petri_error *e);
 void fs_give_stat(const struct proto_stat *p, struct petri_stat *ret);

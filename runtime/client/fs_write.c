@@ -41,7 +41,7 @@ int petri_fs_create(struct petri_sandbox *s, const char *path, unsigned mode, un
     f->path = str_dup(path);
     f->fd = -1;
     f->c.fd = f->c.passed = -1;
-    rc = *path ? client_connect(s, "sock", &f->c, e) : client_fail(e, "invalid", "an empty path");
+    rc = *path ? fs_connect(s, &f->c, e) : client_fail(e, "invalid", "an empty path");
     if (rc == 0) {
         rc = fs_talk(&f->c, s, &a, e);
         if (rc < 0)

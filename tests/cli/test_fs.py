@@ -58,6 +58,14 @@ def test_relative_to_where_one_is(box):
     assert fs(box, "ls", cwd=here).ok().out == "deep\nnew\n"
 
 
+def test_files_without_a_size(box):
+    """Those of /proc come in pieces, and say that they are empty."""
+    for name in ("/proc/self/status", "/proc/filesystems", "/proc/self/mountinfo"):
+        assert fs(box, "read", name).ok().outb.endswith(b"\n")
+    assert len(fs(box, "read", "/proc/self/mountinfo").ok().outb.splitlines()) == len(
+        box.exec("--", "cat", "/proc/1/mountinfo").ok().outb.splitlines())
+
+
 def test_read_as_json(box):
     box.sh("printf 'x\\377' >f; chmod 640 f")
     j = fs(box, "read", "--json", "f").ok().json
