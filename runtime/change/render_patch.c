@@ -101,6 +101,7 @@ static int format_one(const struct changeset *c, const struct change *ch, struct
                       struct err **e)
 {
     CLEANUP(content_diff_free_p) struct content_diff d = { 0 };
+    CLEANUP(err_free_p) struct err *why = NULL;
     const char *old = ch->old_path ? ch->old_path : ch->path;
     int rc;
 
@@ -111,8 +112,15 @@ static int format_one(const struct changeset *c, const struct change *ch, struct
         add_binary(ch, old, out);
         return 0;
     }
-    if ((rc = content_diff(c, ch, &d, e)) < 0)
+    if ((rc = content_diff(c, ch, &d, &why)) < 0) {
+        if (view_gone(why)) {
+            add_binary(ch, old, out);
+            return 0;
+        }
+        if (e)
+            *e = TAKE_PTR(why);
         return rc;
+    }
     add_index(ch, &d.d, out);
     if (d.d.n_hunks == 0)
         return 0;

@@ -207,6 +207,7 @@ static int mark_content(const struct changeset *c, struct change *ch, struct err
 
 static int mark(const struct changeset *c, struct change *ch, struct err **e)
 {
+    CLEANUP(err_free_p) struct err *why = NULL;
     AUTOSTRV struct strv parts = { 0 };
     int rc = 0;
 
@@ -218,13 +219,20 @@ static int mark(const struct changeset *c, struct change *ch, struct err **e)
     if (ch->new_mode)
         mark_bare(c, ch);
     if (S_ISLNK(ch->new_mode))
-        rc = mark_link(c, ch, e);
+        rc = mark_link(c, ch, &why);
     mark_lockfile(c, ch);
     if (rc == 0)
-        rc = mark_content(c, ch, e);
+        rc = mark_content(c, ch, &why);
+    if (rc < 0 && !view_gone(why)) {
+        if (e)
+            *e = TAKE_PTR(why);
+        return rc;
+    }
+    if (rc < 0)
+        hit(ch, "unreadable", str_dup("gone while it was read"));
     if (ch->n_risks)
         qsort(ch->risks, ch->n_risks, sizeof *ch->risks, by_rule);
-    return rc;
+    return 0;
 }
 
 int risk_mark(struct changeset *c, struct err **e)

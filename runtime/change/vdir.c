@@ -146,6 +146,9 @@ int vdir_open(const struct view *v, const struct vdir *d, const char *name, stru
         int fd = open_dir(l, d->parts[i].fd, name);
         if (fd < 0 && l->project && (errno == EXDEV || errno == EACCES || errno == EPERM))
             continue;
+        /* a sandbox at work: it was there a moment ago */
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+            continue;
         if (fd < 0)
             return err_sys(e, "open the directory '%s' in layer %s", sub.path, l->id);
         add_part(&sub, fd, layer);

@@ -26,6 +26,12 @@ bool view_hidden(const struct view *v, const char *path)
     return false;
 }
 
+bool view_gone(const struct err *e)
+{
+    return e &&
+           (e->code == ERR_NOT_FOUND || e->sys == ENOENT || e->sys == ENOTDIR || e->sys == ELOOP);
+}
+
 static void add_layer(struct view *v, struct view_layer l)
 {
     v->layers = realloc(v->layers, (v->n + 1) * sizeof *v->layers);

@@ -63,6 +63,9 @@ int view_list(const struct view *v, const char *path, struct strv *ret, struct e
 /* True for a hidden path and everything below it. */
 bool view_hidden(const struct view *v, const char *path);
 
+/* A sandbox at work removes what was just found: an error that says no more than that. */
+bool view_gone(const struct err *e);
+
 /* --- step by step, for who walks a whole tree ------------------------------------------------------ */
 
 /* A directory of a view: the descriptors of the layers that add to it, top first. */

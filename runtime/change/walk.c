@@ -107,32 +107,48 @@ struct side {
     bool binary, unreadable;
 };
 
-static int read_side(const struct view *v, const struct vdir *d, const char *name,
-                     const struct entry *en, struct side *ret, struct err **e)
+static int read_link(const struct view *v, const struct vdir *d, const char *name, struct side *ret,
+                     struct err **e)
+{
+    AUTOFREE char *text = NULL;
+    int rc = vdir_readlink(v, d, name, &text, e);
+
+    if (rc < 0)
+        return rc;
+    ret->size = strlen(text);
+    hash_text(text, strlen(text), ret->digest);
+    return 0;
+}
+
+static int read_file(const struct view *v, const struct vdir *d, const char *name, struct side *ret,
+                     struct err **e)
+{
+    AUTOCLOSE int fd = -1;
+    char head[HEAD];
+    int rc = vdir_open_file(v, d, name, &fd, NULL, e);
+
+    if (rc < 0 || (rc = hash_file(fd, ret->digest, head, sizeof head, &ret->size, e)) < 0)
+        return rc;
+    ret->binary = text_is_binary(head, ret->size < HEAD ? (size_t)ret->size : HEAD);
+    return 0;
+}
+
+static void read_side(const struct view *v, const struct vdir *d, const char *name,
+                      const struct entry *en, struct side *ret)
 {
     CLEANUP(err_free_p) struct err *why = NULL;
-    int rc;
+    int rc = 0;
 
     *ret = (struct side){ .mode = en->kind ? en->st.st_mode : 0 };
-    if (en->kind == VIEW_LINK) {
-        AUTOFREE char *text = NULL;
-        if ((rc = vdir_readlink(v, d, name, &text, e)) < 0)
-            return rc;
-        ret->size = strlen(text);
-        hash_text(text, strlen(text), ret->digest);
-    } else if (en->kind == VIEW_FILE) {
-        AUTOCLOSE int fd = -1;
-        char head[HEAD];
-        ret->size = (uint64_t)en->st.st_size;
-        rc = vdir_open_file(v, d, name, &fd, NULL, &why);
-        if (rc == 0)
-            rc = hash_file(fd, ret->digest, head, sizeof head, &ret->size, &why);
-        if (rc == 0)
-            ret->binary = text_is_binary(head, ret->size < HEAD ? (size_t)ret->size : HEAD);
-        else
-            ret->unreadable = true;
-    }
-    return 0;
+    if (en->kind == VIEW_LINK)
+        rc = read_link(v, d, name, ret, &why);
+    else if (en->kind == VIEW_FILE)
+        rc = read_file(v, d, name, ret, &why);
+    if (rc == 0)
+        return;
+    *ret = (struct side){ 0 };
+    if (!view_gone(why))
+        *ret = (struct side){ en->st.st_mode, (uint64_t)en->st.st_size, "", false, true };
 }
 
 static bool executable(mode_t m)
@@ -145,6 +161,8 @@ static bool kind_of(const struct side *a, const struct side *b, enum change_kind
 {
     bool same = strcmp(a->digest, b->digest) == 0 && !a->unreadable && !b->unreadable;
 
+    if (!a->mode && !b->mode)
+        return false;
     if (!a->mode || !b->mode)
         *ret = a->mode ? CHANGE_DELETED : CHANGE_ADDED;
     else if ((a->mode & S_IFMT) != (b->mode & S_IFMT))
@@ -172,40 +190,37 @@ static void add_change(struct changeset *c, struct change ch)
 
 /* Whether two ignored files differ at all matters only for a count: sizes and kinds are enough to see most,
  * contents decide about the rest. */
-static int leaf_ignored(struct walk *w, const struct place *at, const char *name, const char *path,
-                        const struct entry *oe, const struct entry *ne, struct err **e)
+static void leaf_ignored(struct walk *w, const struct place *at, const char *name, const char *path,
+                         const struct entry *oe, const struct entry *ne)
 {
     struct side a, b;
     enum change_kind kind;
-    int rc;
 
     if (oe->kind && oe->kind == ne->kind && oe->st.st_size == ne->st.st_size) {
-        if ((rc = read_side(w->old, at->old, name, oe, &a, e)) < 0 ||
-            (rc = read_side(w->new, at->new, name, ne, &b, e)) < 0)
-            return rc;
+        read_side(w->old, at->old, name, oe, &a);
+        read_side(w->new, at->new, name, ne, &b);
         if (!kind_of(&a, &b, &kind))
-            return 0;
+            return;
     }
     count_ignored(w->c, path);
-    return 0;
 }
 
-static int leaf(struct walk *w, const struct place *at, const char *name, const char *path,
-                const struct entry *oe, const struct entry *ne, struct err **e)
+static void leaf(struct walk *w, const struct place *at, const char *name, const char *path,
+                 const struct entry *oe, const struct entry *ne)
 {
     struct change ch = { .view = w->index };
     struct side a, b;
-    int rc;
 
     if (wanted(w, path) < 2)
-        return 0;
-    if (at->ignored && !w->o->keep_ignored && !named_ignored(w, path))
-        return leaf_ignored(w, at, name, path, oe, ne, e);
-    if ((rc = read_side(w->old, at->old, name, oe, &a, e)) < 0 ||
-        (rc = read_side(w->new, at->new, name, ne, &b, e)) < 0)
-        return rc;
+        return;
+    if (at->ignored && !w->o->keep_ignored && !named_ignored(w, path)) {
+        leaf_ignored(w, at, name, path, oe, ne);
+        return;
+    }
+    read_side(w->old, at->old, name, oe, &a);
+    read_side(w->new, at->new, name, ne, &b);
     if (!kind_of(&a, &b, &ch.kind))
-        return 0;
+        return;
     ch.path = str_dup(path);
     ch.old_mode = a.mode;
     ch.new_mode = b.mode;
@@ -219,12 +234,28 @@ static int leaf(struct walk *w, const struct place *at, const char *name, const 
     if (view_hidden(w->new, path + strlen(w->new->prefix)))
         ch.flags |= CHANGE_HIDDEN;
     add_change(w->c, ch);
-    return 0;
 }
 
 /* --- directories ------------------------------------------------------------------------------------ */
 
 static int walk_dir(struct walk *w, const struct place *at, size_t *ret_names, struct err **e);
+
+/* *ret stays NULL where it is no directory, or no longer. */
+static int open_side(const struct view *v, const struct vdir *at, const char *name,
+                     const struct entry *en, struct vdir *buf, const struct vdir **ret,
+                     struct err **e)
+{
+    CLEANUP(err_free_p) struct err *why = NULL;
+    int rc = en->kind == VIEW_DIR ? vdir_open(v, at, name, buf, &why) : 0;
+
+    if (rc == 0 && en->kind == VIEW_DIR)
+        *ret = buf;
+    if (rc == 0 || view_gone(why))
+        return 0;
+    if (e)
+        *e = TAKE_PTR(why);
+    return rc;
+}
 
 /* One or both sides are a directory. *ret_done: nothing is left to say about the name itself. */
 static int enter(struct walk *w, const struct place *at, const char *name, const char *path,
@@ -236,12 +267,9 @@ static int enter(struct walk *w, const struct place *at, const char *name, const
     size_t names = 0;
     int rc;
 
-    if (oe->kind == VIEW_DIR && (rc = vdir_open(w->old, at->old, name, &od, e)) < 0)
+    if ((rc = open_side(w->old, at->old, name, oe, &od, &sub.old, e)) < 0 ||
+        (rc = open_side(w->new, at->new, name, ne, &nd, &sub.new, e)) < 0)
         return rc;
-    if (ne->kind == VIEW_DIR && (rc = vdir_open(w->new, at->new, name, &nd, e)) < 0)
-        return rc;
-    sub.old = oe->kind == VIEW_DIR ? &od : NULL;
-    sub.new = ne->kind == VIEW_DIR ? &nd : NULL;
     sub.all |= !sub.old || !sub.new || (od.cut >= 0 && od.cut < w->old_own) ||
                (nd.cut >= 0 && nd.cut < w->new_own);
     if (!sub.ignored && w->o->ignored)
@@ -249,11 +277,12 @@ static int enter(struct walk *w, const struct place *at, const char *name, const
     if ((rc = walk_dir(w, &sub, &names, e)) < 0)
         return rc;
     /* git does not know directories: only one that came or went empty is a change of its own */
-    *ret_done = (sub.old && sub.new) || names == 0;
-    if (!*ret_done || (sub.old && sub.new))
+    *ret_done = !sub.old == !sub.new || names == 0;
+    if (!*ret_done || !sub.old == !sub.new)
         return 0;
     here.ignored = sub.ignored;
-    return leaf(w, &here, name, path, oe, ne, e);
+    leaf(w, &here, name, path, oe, ne);
+    return 0;
 }
 
 static int compare(struct walk *w, const struct place *at, const char *name, struct err **e)
@@ -285,7 +314,8 @@ static int compare(struct walk *w, const struct place *at, const char *name, str
         return 0;
     if (!here.ignored && w->o->ignored)
         here.ignored = w->o->ignored(w->o->ignored_arg, path, false);
-    return leaf(w, &here, name, path, &oe, &ne, e);
+    leaf(w, &here, name, path, &oe, &ne);
+    return 0;
 }
 
 static int by_name(const void *a, const void *b)

@@ -708,3 +708,14 @@ def test_living_as_user_0(world, started):
     assert kinds(world) == {"a": "modified", "m/x": "added"}
     assert "\n+1\n" in diff(world, "--patch", "--", "m").out
     assert "A\t/usr/local/made\n" in diff(world, "--rootfs").out
+
+
+def test_living_at_work(world, started):
+    """A diff of a sandbox that writes all the time: each look is a state it had, never a failure."""
+    commit(world, **{f"f{i}": "1\n" for i in range(50)})
+    started()
+    world.run("-d", "--", "sh", "-c", "while :; do for i in 1 2 3 4 5 6 7 8 9; do mkdir -p t$i/u; echo $i >t$i/u/x; "
+              "ln -s x t$i/u/l; rm -f f$i; echo $i >f$i; rm -rf t$i; done; done", sub="exec").ok()
+    helpers.wait_for(lambda: kinds(world), what="the first change")
+    for args in [["--json"], ["--stat"], ["--patch"], []] * 3:
+        diff(world, *args)
