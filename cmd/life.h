@@ -15,3 +15,6 @@ struct life {
 void life_free_p(struct life *f);
 /* 0, or -1 after the mistake was printed. */
 int life_parse(struct life *f, const struct cmd *c, int argc, char **argv);
+/* Prints the error, or the remedy where the machine lacks something; frees it. Returns 1. */
+int life_fail(struct err *e, bool json);
+uint64_t life_now_us(void);

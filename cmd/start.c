@@ -1,4 +1,4 @@
-/* cmd/start.c - petri start, stop, restart, refresh, fork, snapshot, rollback: the life of a sandbox that stays. */
+/* cmd/start.c - petri start, stop, restart, refresh, fork: the life of a sandbox that stays. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/probe.h"
 
-static uint64_t now_us(void)
+uint64_t life_now_us(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -36,7 +36,7 @@ static bool settle_process(void)
     return true;
 }
 
-static int fail(struct err *e, bool json)
+int life_fail(struct err *e, bool json)
 {
     char *remedy =
         e && (e->code == ERR_FAILED || e->code == ERR_UNSUPPORTED) ? probe_userns_remedy() : NULL;
@@ -81,28 +81,33 @@ static void print_started(const struct life *f, const struct started *s, uint64_
     }
 }
 
+static void on_prepare(void)
+{
+    cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
+}
+
 static int start_or_restart(const struct cmd *c, int argc, char **argv, bool restart)
 {
     CLEANUP(life_free_p) struct life f = { 0 };
-    CLEANUP(started_free_p) struct started s = { 0 };
+    CLEANUP(started_free_p) struct started s = { .on_prepare = on_prepare };
     AUTOFREE char *id = NULL;
     struct err *e = NULL;
-    uint64_t from = now_us();
+    uint64_t from = life_now_us();
 
     if (life_parse(&f, c, argc, argv) < 0)
         return c->usage_exit;
     if (f.n_words > 1)
         return cmd_usage(c, "one sandbox at a time");
     if (!settle_process() || paths_find(&f.paths, &e) < 0)
-        return fail(e, f.json);
+        return life_fail(e, f.json);
     if (restart) {
         if (sandbox_find(&f.paths, f.n_words ? f.words[0] : f.o.name, f.o.workspace, &id, &e) < 0 ||
             sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, &e) < 0)
-            return fail(e, f.json);
+            return life_fail(e, f.json);
     }
     if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)
-        return fail(e, f.json);
-    print_started(&f, &s, now_us() - from, restart ? "running again" : "running");
+        return life_fail(e, f.json);
+    print_started(&f, &s, life_now_us() - from, restart ? "running again" : "running");
     return 0;
 }
 
@@ -127,12 +132,12 @@ static int each(const struct cmd *c, int argc, char **argv,
     if (life_parse(&f, c, argc, argv) < 0)
         return c->usage_exit;
     if (!settle_process() || paths_find(&f.paths, &e) < 0)
-        return fail(e, f.json);
+        return life_fail(e, f.json);
     for (int i = 0; i < (f.n_words ? f.n_words : 1); i++) {
         AUTOFREE char *id = NULL;
         const char *word = f.n_words ? f.words[i] : NULL;
         if (sandbox_find(&f.paths, word, NULL, &id, &e) < 0 || act(&f, id, word, &e) < 0)
-            status = fail(TAKE_PTR(e), f.json);
+            status = life_fail(TAKE_PTR(e), f.json);
     }
     return status;
 }
@@ -205,7 +210,7 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
     AUTOFREE struct started *s = NULL;
     AUTOFREE char *id = NULL;
     struct err *e = NULL;
-    uint64_t n = 1, paused = 0, from = now_us();
+    uint64_t n = 1, paused = 0, from = life_now_us();
     int rc;
 
     if (life_parse(&f, c, argc, argv) < 0)
@@ -223,141 +228,13 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
     s = mem_zalloc(n * sizeof *s);
     if (!settle_process() || paths_find(&f.paths, &e) < 0 ||
         sandbox_find(&f.paths, f.n_words ? f.words[0] : NULL, NULL, &id, &e) < 0)
-        return fail(e, f.json);
+        return life_fail(e, f.json);
     rc = sandbox_fork(&f.paths, id, f.o.name, n, s, &paused, &e);
     if (rc == 0)
-        print_fork(&f, s, n, now_us() - from, paused);
+        print_fork(&f, s, n, life_now_us() - from, paused);
     for (size_t i = 0; i < n; i++)
         started_free_p(&s[i]);
-    return rc < 0 ? fail(e, f.json) : 0;
-}
-
-/* --- snapshots ----------------------------------------------------------------------------------- */
-
-static int find_one(struct life *f, const char *word, char **ret_id, struct err **e)
-{
-    int rc = paths_find(&f->paths, e);
-    return rc < 0 ? rc : sandbox_find(&f->paths, word, NULL, ret_id, e);
-}
-
-static int snapshot_take(const struct cmd *c, int argc, char **argv)
-{
-    CLEANUP(life_free_p) struct life f = { 0 };
-    AUTOFREE char *id = NULL, *snap = NULL;
-    AUTOJSONW struct jsonw w = { 0 };
-    struct err *e = NULL;
-    uint64_t paused = 0, from = now_us();
-
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words > 1)
-        return cmd_usage(c, "one sandbox at a time");
-    if (find_one(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0 ||
-        sandbox_snapshot(&f.paths, id, f.message, &snap, &paused, &e) < 0)
-        return fail(e, f.json);
-    if (!f.json) {
-        puts(snap);
-        if (paused && !f.quiet)
-            cmd_note("the sandbox was at work: it stood still for %llu ms",
-                     (unsigned long long)paused);
-        return 0;
-    }
-    jw_obj(&w, NULL);
-    jw_str(&w, "id", id);
-    jw_str(&w, "snapshot", snap);
-    jw_double(&w, "ms", (double)(now_us() - from) / 1000);
-    jw_u64(&w, "paused_ms", paused);
-    jw_end_obj(&w);
-    puts(w.out.p);
-    return 0;
-}
-
-static int snapshot_ls(const struct cmd *c, int argc, char **argv)
-{
-    CLEANUP(life_free_p) struct life f = { 0 };
-    AUTOSTATE struct state s = { 0 };
-    AUTOFREE char *id = NULL;
-    AUTOJSONW struct jsonw w = { 0 };
-    struct err *e = NULL;
-
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words > 1)
-        return cmd_usage(c, "one sandbox at a time");
-    if (find_one(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0 ||
-        state_read(&f.paths, id, &s, &e) < 0)
-        return fail(e, f.json);
-    jw_arr(&w, NULL);
-    for (size_t i = 0; i < s.n_snaps; i++) {
-        const char *text = s.snaps[i].message ? s.snaps[i].message : "";
-        AUTOSTR struct str shown = STR_INIT;
-        str_add_escaped(&shown, text, strlen(text));
-        if (!f.json)
-            printf("%-5s  %s  %s\n", s.snaps[i].id, s.snaps[i].created, shown.p ? shown.p : "");
-        jw_obj(&w, NULL);
-        jw_str(&w, "id", s.snaps[i].id);
-        jw_str(&w, "created", s.snaps[i].created);
-        jw_str(&w, "message", s.snaps[i].message);
-        jw_end_obj(&w);
-    }
-    jw_end_arr(&w);
-    if (f.json)
-        puts(w.out.p);
-    return 0;
-}
-
-/* `[SANDBOX] SNAP`: the last word is the snapshot. */
-static int last_word(struct life *f, const struct cmd *c, char **ret_id, const char **ret_snap,
-                     struct err **e)
-{
-    if (f->n_words < 1 || f->n_words > 2)
-        return cmd_usage(c, "which snapshot? petri snapshot ls lists them");
-    *ret_snap = f->words[f->n_words - 1];
-    return find_one(f, f->n_words == 2 ? f->words[0] : NULL, ret_id, e);
-}
-
-static int snapshot_rm(const struct cmd *c, int argc, char **argv)
-{
-    CLEANUP(life_free_p) struct life f = { 0 };
-    AUTOFREE char *id = NULL;
-    const char *snap = NULL;
-    struct err *e = NULL;
-    int rc;
-
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    rc = last_word(&f, c, &id, &snap, &e);
-    if (rc > 0)
-        return rc;
-    if (rc < 0 || sandbox_snapshot_rm(&f.paths, id, snap, &e) < 0)
-        return fail(e, f.json);
-    (void)layers_remove_unreferenced(&f.paths, NULL);
-    if (f.json)
-        puts("{}");
-    return 0;
-}
-
-static int rollback_run(const struct cmd *c, int argc, char **argv)
-{
-    CLEANUP(life_free_p) struct life f = { 0 };
-    AUTOFREE char *id = NULL, *saved = NULL;
-    const char *snap = NULL;
-    struct err *e = NULL;
-    int rc;
-
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    rc = last_word(&f, c, &id, &snap, &e);
-    if (rc > 0)
-        return rc;
-    if (rc < 0 || sandbox_rollback(&f.paths, id, snap, &saved, &e) < 0)
-        return fail(e, f.json);
-    (void)layers_remove_unreferenced(&f.paths, NULL);
-    if (f.json)
-        printf("{\"id\":\"%s\",\"snapshot\":\"%s\",\"saved\":\"%s\"}\n", id, snap, saved);
-    else if (!f.quiet)
-        printf("back at %s; what was there is %s: petri rollback %s\n", snap, saved, saved);
-    return 0;
+    return rc < 0 ? life_fail(e, f.json) : 0;
 }
 
 #define JSON_OPT                                                                                   \
@@ -382,11 +259,6 @@ static const struct opt plain_opts[] = { QUIET_OPT, JSON_OPT };
 static const struct opt fork_opts[] = {
     { "name", 0, "NAME", "a name for the fork", NULL },
     { "count", 'n', "COUNT", "so many forks", NULL },
-    QUIET_OPT,
-    JSON_OPT,
-};
-static const struct opt snapshot_opts[] = {
-    { "message", 'm', "TEXT", "what it is for", NULL },
     QUIET_OPT,
     JSON_OPT,
 };
@@ -452,62 +324,4 @@ const struct cmd cmd_fork = {
     .complete = "sandbox",
     .usage_exit = 2,
     .run = fork_run,
-};
-
-static const struct cmd snapshot_ls_cmd = {
-    .name = "ls",
-    .summary = "list a sandbox's snapshots",
-    .usage = "[SANDBOX]",
-    .opts = plain_opts,
-    .n_opts = ARRAY_LEN(plain_opts),
-    .complete = "sandbox",
-    .usage_exit = 2,
-    .run = snapshot_ls,
-};
-static const struct cmd snapshot_rm_cmd = {
-    .name = "rm",
-    .summary = "forget a snapshot",
-    .usage = "[SANDBOX] SNAPSHOT",
-    .opts = plain_opts,
-    .n_opts = ARRAY_LEN(plain_opts),
-    .complete = "sandbox",
-    .usage_exit = 2,
-    .run = snapshot_rm,
-};
-static const struct cmd *const snapshot_subs[] = { &snapshot_ls_cmd, &snapshot_rm_cmd, NULL };
-
-/* `petri snapshot` itself takes one. */
-static int snapshot_run(const struct cmd *c, int argc, char **argv)
-{
-    return argc > 1 && cmd_find_in(snapshot_subs, argv[1]) ? cmd_run_sub(c, argc, argv)
-                                                           : snapshot_take(c, argc, argv);
-}
-
-const struct cmd cmd_snapshot = {
-    .name = "snapshot",
-    .aliases = "snap",
-    .summary = "keep a sandbox's files as they are now",
-    .usage = "[-m TEXT] [SANDBOX]",
-    .about = "Root and workspace together. petri rollback goes back to it, petri fork and petri "
-             "diff --from "
-             "start from it.",
-    .opts = snapshot_opts,
-    .n_opts = ARRAY_LEN(snapshot_opts),
-    .complete = "sandbox",
-    .subs = snapshot_subs,
-    .usage_exit = 2,
-    .run = snapshot_run,
-};
-const struct cmd cmd_rollback = {
-    .name = "rollback",
-    .summary = "put a sandbox's files back to a snapshot",
-    .usage = "[SANDBOX] SNAPSHOT",
-    .about = "What runs inside is ended. What was there becomes a snapshot itself, so that a "
-             "rollback can be "
-             "taken back. To take back a promotion into the project: petri undo.",
-    .opts = plain_opts,
-    .n_opts = ARRAY_LEN(plain_opts),
-    .complete = "sandbox",
-    .usage_exit = 2,
-    .run = rollback_run,
 };

@@ -105,8 +105,12 @@ static int ask_or_lock(const struct paths *paths, const char *id, const char *re
             return state_lock(paths, id, ret_lock, e);
         err_free_p(&why);
         rc = sandbox_ask(paths, id, request, ret, &why);
-        if (rc == 0)
+        if (rc == 0 && !str_eq(json_str(*ret, "state"), "stopped"))
             return 1;
+        if (rc == 0) { /* it ended before it came to our request */
+            *ret = json_free(*ret);
+            continue;
+        }
         /* it may be starting or stopping this very moment */
         if (rc != -ERR_NOT_FOUND || !str_ends(why->msg, id)) {
             if (e)
@@ -343,7 +347,7 @@ static int fork_one(const struct batch *b, struct plan *p, const char *name, uns
 /* Waits for the oldest that is still on its way. */
 static int settle(const struct paths *paths, int *pipe, const struct started *s, struct err **e)
 {
-    int rc = kept_wait(*pipe, e);
+    int rc = kept_wait(*pipe, NULL, e);
     close_p(pipe);
     if (rc < 0)
         (void)state_remove(paths, s->id, NULL);

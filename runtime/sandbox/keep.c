@@ -89,6 +89,15 @@ int kept_make(const struct paths *paths, struct kept *k, struct err **e)
 
 /* --- the keeper ---------------------------------------------------------------------------------- */
 
+enum { PREPARING = 127 };
+static int preparing_pipe = -1; /* of a keeper: the one global, since a callback has no argument */
+
+static void on_prepare(void)
+{
+    char code = PREPARING;
+    (void)!write(preparing_pipe, &code, 1);
+}
+
 static void say(int pipe, const struct err *e)
 {
     AUTOFREE char *text = e ? err_text(e) : NULL;
@@ -181,7 +190,9 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
                         .ctl = -1,
                         .signals = -1,
                         .tick = -1,
+                        .on_prepare = on_prepare,
                         .on_launched = write_record };
+    preparing_pipe = pipe;
     l->box = (struct box)BOX_INIT(l->plan, paths);
     k->store = TAKE_FD(from->store);
     if (kept_times(&l->state.options, &l->idle_ms, &l->life_ms, &k->e) < 0 ||
@@ -226,11 +237,17 @@ int kept_fork(const struct paths *paths, struct kept *k, int *ret_pipe, struct e
     return 0;
 }
 
-int kept_wait(int pipe, struct err **e)
+int kept_wait(int pipe, void (*prepare)(void), struct err **e)
 {
     char text[2048], code = ERR_INTERNAL;
     ssize_t n = RETRY(read(pipe, &code, 1)), got = 0;
 
+    if (n == 1 && code == PREPARING) {
+        if (prepare)
+            prepare();
+        code = ERR_INTERNAL;
+        n = RETRY(read(pipe, &code, 1));
+    }
     if (n == 1 && code == 0)
         return 0;
     while (n > 0 && got < (ssize_t)sizeof text - 1 &&
@@ -250,5 +267,5 @@ int kept_start(const struct paths *paths, struct kept *k, struct started *ret, s
         strv_add(&ret->missing, k->plan->missing.v[i]);
     if ((rc = kept_fork(paths, k, &pipe, e)) < 0)
         return rc;
-    return kept_wait(pipe, e);
+    return kept_wait(pipe, ret->on_prepare, e);
 }

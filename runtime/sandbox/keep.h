@@ -28,7 +28,7 @@ int kept_same_project(const struct state *s, const struct plan *p, struct err **
 int kept_make(const struct paths *paths, struct kept *k, struct err **e);
 /* Forks the keeper; its word comes through the pipe. The lock goes with it. */
 int kept_fork(const struct paths *paths, struct kept *k, int *ret_pipe, struct err **e);
-/* Waits for that word. */
-int kept_wait(int pipe, struct err **e);
+/* Waits for that word; on_prepare (may be NULL) is called where it takes seconds. */
+int kept_wait(int pipe, void (*on_prepare)(void), struct err **e);
 /* Both. */
 int kept_start(const struct paths *paths, struct kept *k, struct started *ret, struct err **e);

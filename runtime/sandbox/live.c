@@ -196,7 +196,7 @@ int live_up(struct live *l, struct err **e)
         l->askers[i].fd = -1;
     if (l->signals < 0 || l->tick < 0)
         return err_sys(e, "signals and timers");
-    if ((rc = box_prepare(&l->box, NULL, e)) < 0 || (rc = make_sockets(l, e)) < 0 ||
+    if ((rc = box_prepare(&l->box, l->on_prepare, e)) < 0 || (rc = make_sockets(l, e)) < 0 ||
         (rc = bring_up(l, e)) < 0) {
         remove_sockets(l);
         box_free_p(&l->box);
@@ -214,7 +214,7 @@ int live_replace(struct live *l, struct err **e)
     box_end(&l->box);
     box_wait(&l->box);
     /* nothing of it is mounted at this moment */
-    rc = layers_compact(l->paths, &l->state, LAYERS_LONG, e);
+    rc = layers_compact(l->paths, &l->state, 2 * LAYERS_LONG, e);
     live_replan(l);
     if (rc == 0)
         rc = bring_up(l, e);

@@ -53,6 +53,7 @@ struct live {
     struct job **jobs;
     size_t n_jobs;
     unsigned last_job;                   /* number */
+    void (*on_prepare)(void);            /* before something that takes seconds */
     void (*on_launched)(struct live *l); /* while the walls come up; once */
     struct asker askers[LIVE_MAX_CLIENTS];
 };

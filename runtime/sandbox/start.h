@@ -12,6 +12,8 @@ struct started {
     bool made;        /* new */
     bool was_running; /* nothing was done */
     const char *ids_note;
+    void (*on_prepare)(
+        void);           /* set by the caller: before something that takes seconds; may be NULL */
     struct strv missing; /* mounts of the project that it does not have */
 };
 void started_free_p(struct started *s);
