@@ -17,7 +17,8 @@ class Home:
     """A store of its own for one user, and what is done to the sandboxes in it."""
 
     def __init__(self, scratch, petri, user):
-        self.petri, self.user, self.dir = petri, user, scratch.path("home-" + user.name)
+        self.petri, self.user, self.dir = petri, user, os.path.join(scratch.store(),
+                                                                        "home-" + user.name)
         os.mkdir(self.dir, 0o700)
         os.chown(self.dir, user.uid, user.gid)
         self.env = {"PETRI_HOME": self.dir, "PETRI_PROGRAM": petri}
