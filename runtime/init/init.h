@@ -13,8 +13,10 @@
 enum { CTL = 3 }; /* PID 1's connection to the keeper; in a supervisor the one to its client */
 
 /* --- user.c: PID 1 of a sandbox that lives is no user's but its own, where there is more than one id */
-/* Nothing is handed down any more, and files are the sandbox's user's. */
+/* Nothing is handed down any more. */
 void user_settle(const struct proto_serve *s);
+/* Files are the sandbox's user's from now on. */
+void user_files(const struct proto_serve *s);
 /* Becomes a user for good, with the capabilities that user 0 of a sandbox has, or none; an errno. Safe after
  * vfork(). */
 int user_become(const struct proto_serve *s, uint32_t uid, uint32_t gid);

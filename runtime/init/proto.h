@@ -29,7 +29,8 @@ enum proto_type {
     PROTO_SIGNAL,  /* whoever asked -> init: uint32_t, to the command's process group */
     PROTO_EXIT, /* init -> whoever asked: struct proto_exit; without PROTO_STARTED where code inside
                         killed who was about to say that */
-    PROTO_SERVE,   /* keeper -> init: struct proto_serve, then cwd and env; the listening socket */
+    PROTO_SERVE,   /* keeper -> init: struct proto_serve, then cwd and env; the listening socket.
+                        Once more: another socket in its place, the rest is as it was */
     PROTO_QUIESCE, /* keeper -> init: accept nobody; answered by PROTO_IDLE */
     PROTO_IDLE,    /* init -> keeper: uint32_t, how many other processes there are; not 0: init
                         accepts again */

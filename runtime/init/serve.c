@@ -235,15 +235,31 @@ static void resume(struct server *s)
             look_at(s, &s->conns[i]);
 }
 
+/* The old socket has no name any more. Who waits in its queue waits for nothing, and hears of it. */
+static void listen_on(struct server *s, int listener)
+{
+    watch(s, EPOLL_CTL_DEL, s->listener, 0, 0);
+    close(s->listener);
+    s->listener = listener;
+    fcntl(listener, F_SETFL, O_NONBLOCK);
+    watch(s, EPOLL_CTL_ADD, listener, s->quiet || s->full ? 0 : EPOLLIN, ID_LISTEN);
+    if (proto_send(CTL, PROTO_STARTED, NULL, 0, NULL, 0) < 0)
+        _exit(125);
+}
+
 static void obey(struct server *s)
 {
     struct proto_header h;
     AUTOFREE char *p = NULL;
-    int n = 0;
+    int n = 0, fd = -1;
 
-    if (proto_recv(CTL, &h, &p, NULL, 0, &n, NULL) < 0)
+    if (proto_recv(CTL, &h, &p, &fd, 1, &n, NULL) < 0)
         _exit(125); /* the keeper is gone: everything ends */
-    if (h.type == PROTO_QUIESCE)
+    if ((n == 1) != (h.type == PROTO_SERVE))
+        _exit(125);
+    if (h.type == PROTO_SERVE)
+        listen_on(s, fd);
+    else if (h.type == PROTO_QUIESCE)
         quiesce(s);
     else if (h.type == PROTO_RESUME)
         resume(s);
@@ -300,6 +316,7 @@ _Noreturn void serve(const struct proto_serving *base, int listener)
     s->listener = listener;
     s->children = children_open();
     oom_open(s);
+    user_files(&base->head);
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     s->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     fcntl(listener, F_SETFL, O_NONBLOCK);

@@ -34,6 +34,12 @@ void user_settle(const struct proto_serve *s)
         d[0].inheritable = d[1].inheritable = 0;
         syscall(SYS_capset, &h, d);
     }
+}
+
+void user_files(const struct proto_serve *s)
+{
+    if (!own_id(s))
+        return;
     setfsgid(s->gid);
     setfsuid(s->uid);
 }

@@ -288,12 +288,32 @@ static void watch_disk(struct live *l)
     l->events |= EVENT_DISK;
 }
 
+/* The run directory goes with the user's last session on some machines; the sandbox stays, under new sockets. */
+static void watch_sockets(struct live *l)
+{
+    AUTOFREE char *path = str_printf("%s/%s/sock", l->paths->run, l->plan->id);
+    struct proto_header h;
+    AUTOFREE char *p = NULL;
+    int fds[1], n = 0;
+
+    if (access(path, F_OK) == 0 || errno != ENOENT)
+        return;
+    close_p(&l->listen);
+    close_p(&l->ctl);
+    if (make_sockets(l, NULL) < 0)
+        return; /* the next look tries again */
+    if (send_serve(l, NULL) < 0 || proto_recv(l->box.control, &h, &p, fds, 0, &n, NULL) < 0 ||
+        h.type != PROTO_STARTED)
+        l->ending = true;
+}
+
 static void on_tick(struct live *l)
 {
     uint64_t n, now = now_ms();
     bool busy;
 
     (void)!read(l->tick, &n, sizeof n);
+    watch_sockets(l);
     busy = look(l);
     if (busy) {
         l->active_ms = now;
