@@ -206,109 +206,26 @@ static int reverse(struct undo *u, struct err **e)
     return u->o.n == 0 && u->refused.n ? 0 : apply_run(&a, &u->o, e);
 }
 
-/* --- which one ------------------------------------------------------------------------------------- */
-
-static const struct op *find(const struct op *v, size_t n, unsigned number)
-{
-    for (size_t i = 0; i < n; i++)
-        if (v[i].number == number && !v[i].open)
-            return &v[i];
-    return NULL;
-}
-
-static int choose(const struct op *v, size_t n, const struct standings *s, bool redo,
-                  const char *word, struct standing *ret, struct err **e)
-{
-    const struct standing *list = redo ? s->undone : s->done, *other = redo ? s->done : s->undone;
-    size_t len = redo ? s->n_undone : s->n_done, n_other = redo ? s->n_done : s->n_undone;
-    const char *verb = redo ? "redo" : "undo";
-    uint64_t id;
-
-    if (!word) {
-        if (len == 0)
-            return err_new(e, ERR_NOT_FOUND, "nothing to %s in this project (petri history)", verb);
-        *ret = list[len - 1];
-        return 0;
-    }
-    if (parse_uint(word, UINT32_MAX, &id, NULL) < 0)
-        return err_new(e, ERR_USAGE, "'%.40s' is no number of an operation (petri history)", word);
-    for (size_t i = 0; i < len; i++)
-        if (list[i].promotion == id) {
-            *ret = list[i];
-            return 0;
-        }
-    for (size_t i = 0; i < n_other; i++)
-        if (other[i].promotion == id)
-            return err_new(e, ERR_EXISTS, "promotion %s is %s already; petri %s takes that back",
-                           word, redo ? "in place" : "undone", redo ? "undo" : "redo");
-    if (find(v, n, (unsigned)id))
-        return err_new(e, ERR_INVALID, "operation %s is itself an undo or redo (petri history)",
-                       word);
-    return err_new(e, ERR_NOT_FOUND, "no operation %s (petri history)", word);
-}
-
-static int open_project(const struct op *o, int *ret_fd, struct err **e)
-{
-    AUTOCLOSE int fd = open(o->project, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(e, "open the project '%s'", o->project);
-    if (st.st_dev != o->dev || st.st_ino != o->ino)
-        return err_new(e, ERR_DENIED, "'%s' is another directory than then; nothing was changed",
-                       o->project);
-    *ret_fd = TAKE_FD(fd);
-    return 0;
-}
-
 static int prepare(struct undo *u, const struct words *w, bool redo, struct err **e)
 {
-    CLEANUP(standings_free_p) struct standings s = { 0 };
     const char *word = w->operands.n ? w->operands.v[0] : NULL;
-    struct standing which = { 0 };
-    struct op *v = NULL;
-    size_t n = 0;
-    dev_t dev = 0;
-    ino_t ino = 0;
-    uint64_t id;
-    int rc = journal_list(&u->j, 0, 0, &v, &n, e);
+    CLEANUP(op_free_p) struct op last = { 0 };
+    unsigned promotion;
+    int rc = undo_choose(&u->j, word, redo, &last, &promotion, &u->root, e);
 
-    if (rc == 0 && word && parse_uint(word, UINT32_MAX, &id, NULL) == 0) {
-        const struct op *named = find(v, n, (unsigned)id);
-        dev = named ? named->dev : 0;
-        ino = named ? named->ino : 0;
-    }
-    if (rc == 0 && !ino)
-        rc = undo_here(v, n, &dev, &ino, e);
-    ops_free(v, n);
     if (rc < 0)
         return rc;
-    v = NULL;
-    if ((rc = journal_list(&u->j, dev, ino, &v, &n, e)) < 0)
-        return rc;
-    standings_make(v, n, &s);
-    rc = choose(v, n, &s, redo, word, &which, e);
-    const struct op *last = rc < 0 ? NULL : find(v, n, which.last);
-    if (rc == 0 && !last)
-        rc = err_new(e, ERR_NOT_FOUND, "operation %u is no longer in the journal", which.last);
-    if (rc == 0)
-        rc = open_project(last, &u->root, e);
-    if (rc == 0) {
-        u->was = (struct op){ .number = last->number,
-                              .kind = str_dup(last->kind),
-                              .project = str_dup(last->project),
-                              .dev = dev,
-                              .ino = ino };
-        u->o = (struct op){ .kind = str_dup(redo ? "redo" : "undo"),
-                            .of = which.promotion,
-                            .sandbox = str_dup(last->sandbox),
-                            .name = str_dup(last->name),
-                            .project = str_dup(last->project),
-                            .dev = dev,
-                            .ino = ino,
-                            .change = str_dup(last->change) };
-    }
-    ops_free(v, n);
-    return rc;
+    u->o = (struct op){ .kind = str_dup(redo ? "redo" : "undo"),
+                        .of = promotion,
+                        .sandbox = str_dup(last.sandbox),
+                        .name = str_dup(last.name),
+                        .project = str_dup(last.project),
+                        .dev = last.dev,
+                        .ino = last.ino,
+                        .change = str_dup(last.change) };
+    u->was = last;
+    last = (struct op){ 0 };
+    return 0;
 }
 
 static void answer(const struct undo *u, bool redo, bool json)

@@ -23,5 +23,8 @@ int redo_main(const char *data, int argc, char **argv);
 int history_main(const char *data, int argc, char **argv);
 int recover_main(const char *data, int argc, char **argv);
 
+/* The operation to reverse (its head; the caller frees it), which promotion that is, and its project's root. */
+int undo_choose(const struct journal *j, const char *word, bool redo, struct op *ret_last,
+                unsigned *ret_promotion, int *ret_root, struct err **e);
 /* The project that the working directory is in: the nearest parent that an operation worked on. */
 int undo_here(const struct op *v, size_t n, dev_t *ret_dev, ino_t *ret_ino, struct err **e);

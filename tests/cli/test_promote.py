@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -694,3 +695,77 @@ def test_two_at_once(world):
     done = [json.loads(o) for o, _ in out if b'"applied"' in o]
     assert len(done) == 1, out
     assert text(world, "a") == "2\n" and not leftovers(world)
+
+
+def test_a_bar_for_many(world):
+    Box(world).run("mkdir d; for i in $(seq 1100); do : > d/$i; done")
+    seen = ask(world, [(b"[N]o", b"y")])
+    assert b"1100/1100" in seen and len(os.listdir(os.path.join(world.project, "d"))) == 1100
+
+
+# --- a sandbox that runs ------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def live(repo):
+    """A project in git whose sandbox petri start makes."""
+    repo.file(".env", "SECRET=1\n", 0o600)
+    commit(repo, a="".join(f"{i}\n" for i in range(30)), b="1\n", **{"src/c": "1\n"})
+    tick(repo.project)
+    # the stamp lies a little before the start: what is older than that is beyond doubt
+    helpers.wait_for(lambda: os.stat(os.path.join(repo.project, "src/c")).st_ctime < time.time() - 0.1)
+    repo.run("--hide", ".env", sub="start").ok()
+    yield repo
+    repo.run("-f", *repo.run("-q", sub="ls").out.split(), sub="rm")
+
+
+def inside(world, script):
+    return world.run("--", "sh", "-c", script, sub="exec").ok()
+
+
+def test_live(live):
+    """gc, amend and rebase inside while the host commits; hidden files; drift; undo."""
+    secret = helpers.tree(live.project)[".env"]
+    inside(live, "export HOME=/tmp; git config --global user.name s; git config --global user.email s@x; set -e; "
+           "sed -i s/^5$/five/ a; echo in > n; git commit -q -am inside; git gc -q --prune=now; "
+           "git commit -q --amend -m amended; rm -f .env; echo fake > .env; echo 2 > src/c; git add -A; git commit -q -am env")
+    live.file("h", "host\n")
+    git(live.project, "add", "h")
+    git(live.project, "commit", "-q", "-m", "host")
+    log = set(git(live.project, "log", "--all", "--format=%H").stdout.split())
+    before = look(live.project)
+    r = promote(live, "-y", "--json")
+    got = results(r)
+    assert got["a"] == got["n"] == got["src/c"] == "taken" and got[".env"] == "hidden"
+    assert helpers.tree(live.project)[".env"] == secret
+    assert any(x.endswith("/heads/main") for x in r.json["refs"])
+    assert "error" not in git(live.project, "fsck", "--strict").stderr
+    assert set(git(live.project, "log", "--all", "--format=%H").stdout.split()) > log
+    me = os.getuid()
+    assert all(os.lstat(os.path.join(d, n)).st_uid == me
+               for d, ds, fs in os.walk(live.project) for n in ds + fs)
+    inside(live, "echo 3 > src/c; sed -i s/^16$/sixteen/ a")
+    live.file("a", text(live, "a").replace("25\n", "host's\n"))
+    promote(live, "-y", rc=1)
+    promote(live, "-y", "--on-conflict", "merge")
+    assert all(x in text(live, "a") for x in ("five\n", "sixteen\n", "host's\n")) and text(live, "src/c") == "3\n"
+    call(live, "undo")
+    live.file("a", text(live, "a").replace("host's\n", "25\n"))
+    call(live, "undo")
+    assert {k: v[:3] for k, v in look(live.project).items()} == {k: v[:3] for k, v in before.items()}
+
+
+def test_live_directory_swapped(live):
+    inside(live, "echo 2 > src/c")
+    live.file("other/c", "host's\n")
+    os.rename(os.path.join(live.project, "src"), live.path("away"))
+    os.rename(os.path.join(live.project, "other"), os.path.join(live.project, "src"))
+    promote(live, "-y", rc=1)
+    assert text(live, "src/c") == "host's\n"
+
+
+def test_live_neighbours(live):
+    """A file made beside it is no conflict: root has overlay's handles, others the index."""
+    inside(live, "echo 2 > src/c")
+    live.file("src/new", "host\n")
+    promote(live, "-y")
+    assert text(live, "src/c") == "2\n" and text(live, "src/new") == "host\n"
