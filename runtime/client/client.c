@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <time.h>
 
 #include "base/paths.h"
@@ -150,13 +151,32 @@ const char *petri_name(struct petri_sandbox *s)
     return s->name;
 }
 
+enum { START_TRIES = 1000, START_STEP_MS = 10 };
+
+/* Somebody has its lock: a keeper that is about to serve, or one that ends. */
+static bool is_in_between(const struct petri_sandbox *s)
+{
+    AUTOFREE char *path = str_printf("%s/sandboxes/%s/lock", s->client->data, s->id);
+    AUTOCLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
 int client_connect(struct petri_sandbox *s, const char *door, struct conn *ret,
                    struct petri_error *e)
 {
     AUTOFREE char *dir = path_join(s->client->run, s->id);
 
-    if (conn_open(dir, door, ret) == 0)
-        return 0;
+    for (int i = 0; i < START_TRIES; i++) {
+        if (conn_open(dir, door, ret) == 0)
+            return 0;
+        int why = errno;
+        if ((why != ENOENT && why != ECONNREFUSED) || !is_in_between(s)) {
+            errno = why;
+            break;
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = START_STEP_MS * 1000000L }, NULL);
+        errno = why;
+    }
     if (errno != ENOENT && errno != ECONNREFUSED && errno != ENOTDIR)
         return client_sys(e, "sandbox '%s' does not answer", s->name);
     AUTOFREE char *home = str_printf("%s/sandboxes/%s", s->client->data, s->id);
@@ -169,11 +189,17 @@ int client_connect(struct petri_sandbox *s, const char *door, struct conn *ret,
 
 int client_lost(const struct petri_sandbox *s, const struct conn *c, struct petri_error *e)
 {
-    if (c->version)
+    int sys = errno;
+
+    if (c->other[0]) {
+        AUTOSTR struct str version = STR_INIT;
+        str_add_escaped(&version, c->other, strlen(c->other));
         return client_fail(e, "unsupported",
-                           "sandbox '%s' was started by another version of petri (protocol %d, not "
-                           "%d); petri restart %s",
-                           s->name, c->version, PROTO_VERSION, s->name);
+                           "sandbox '%s' was started by petri %s, which this petri can't talk to; "
+                           "petri restart %s",
+                           s->name, version.p, s->name);
+    }
+    errno = sys;
     if (errno == ETIMEDOUT)
         return client_fail(e, "failed", "sandbox '%s' does not answer", s->name);
     if (errno == EPROTO)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -15,6 +16,7 @@
 
 #include "base/fs.h"
 #include "base/mnt.h"
+#include "runtime/driver/inside.h"
 
 static const char mkfs[] = "/sbin/mke2fs";
 
@@ -207,35 +209,71 @@ int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e
     return 0;
 }
 
-static uint64_t used_below(int dir, uint64_t *files)
+struct tally {
+    const char *dir;
+    uint64_t bytes, files;
+    bool blind; /* something could not be read */
+};
+
+static void count_below(int dir, struct tally *t)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *de;
-    uint64_t sum = 0;
 
     while (d && (de = readdir(d))) {
         struct stat st;
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0 ||
-            fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
             continue;
-        sum += (uint64_t)st.st_blocks * 512;
-        ++*files;
+        if (fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            t->blind |= errno == EACCES;
+            continue;
+        }
+        t->bytes += (uint64_t)st.st_blocks * 512;
+        t->files++;
         if (S_ISDIR(st.st_mode)) {
             AUTOCLOSE int sub =
                 openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             if (sub >= 0)
-                sum += used_below(sub, files);
+                count_below(sub, t);
+            else
+                t->blind |= errno == EACCES;
         }
     }
     if (d)
         closedir(d);
-    return sum;
+}
+
+static int count_all(void *arg, struct err **e)
+{
+    struct tally *t = arg;
+    AUTOCLOSE int fd = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, "open '%s'", t->dir);
+    count_below(fd, t);
+    return 0;
 }
 
 uint64_t scratch_used(const char *dir, uint64_t *ret_files)
 {
-    AUTOCLOSE int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *ret_files = 0;
-    return fd < 0 ? 0 : used_below(fd, ret_files);
+    struct plan any = { .uid = 1, .gid = 1, .owner_uid = getuid(), .owner_gid = getgid() };
+    struct tally t = { .dir = dir }, *shared;
+    struct ids ids;
+
+    (void)count_all(&t, NULL);
+    *ret_files = t.files;
+    if (!t.blind || geteuid() == 0 ||
+        (ids_plan(&any, true, &ids, NULL) < 0 && ids_plan(&any, false, &ids, NULL) < 0))
+        return t.bytes;
+    /* a directory that was closed on purpose: root of the sandbox's namespace sees into it */
+    shared = mmap(NULL, sizeof t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return t.bytes;
+    shared->dir = dir;
+    if (inside_run(&ids, count_all, shared, NULL) == 0) {
+        t.bytes = shared->bytes;
+        *ret_files = shared->files;
+    }
+    munmap(shared, sizeof t);
+    return t.bytes;
 }

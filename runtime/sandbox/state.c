@@ -46,19 +46,25 @@ static int take_lock(const char *dir, int flags, int *ret)
 int state_create(const struct paths *paths, const char *id, int *ret_lock, struct err **e)
 {
     AUTOFREE char *top = path_join(paths->data, "sandboxes"), *dir = state_dir(paths, id);
-    AUTOFREE char *new = str_printf("%s/.new-%s", top, id);
     int rc;
 
     if ((rc = fs_mkdirs(top, 0700, e)) < 0)
         return rc;
-    /* locked before it has its name: a sweep never sees one that is not */
-    if (mkdir(new, 0700) < 0)
-        return err_sys(e, "make '%s'", new);
-    if (take_lock(new, O_CREAT, ret_lock) < 0)
-        return err_sys(e, "lock '%s'", new);
-    if (rename(new, dir) < 0)
-        return err_sys(e, "make '%s'", dir);
-    return 0;
+    for (int i = 0; i < 8; i++) {
+        /* locked before it has its name: a sweep never sees one that is not */
+        AUTOFREE char *new = str_printf("%s/.new-%s-%d", top, id, i);
+        if (mkdir(new, 0700) < 0)
+            return err_sys(e, "make '%s'", new);
+        if (take_lock(new, O_CREAT, ret_lock) == 0) {
+            if (rename(new, dir) == 0)
+                return 0;
+            close_p(ret_lock);
+        }
+        if (errno != EWOULDBLOCK && errno != ENOENT)
+            return err_sys(e, "make and lock '%s'", new);
+        /* a sweep was quicker, and takes it away */
+    }
+    return err_new(e, ERR_BUSY, "others sweep the store all the time; try again");
 }
 
 /* True where the link names a sandbox that has a record, or is just being made. */
@@ -214,10 +220,10 @@ void state_sweep(const struct paths *paths)
         struct stat st;
         bool new = str_starts(de->d_name, ".new-");
         if ((de->d_name[0] == '.' && !new) || fs_exists(record) ||
-            take_lock(dir, O_CREAT, &lock) < 0)
+            (take_lock(dir, new ? 0 : O_CREAT, &lock) < 0 && (!new || errno != ENOENT)))
             continue;
-        /* one without its name may be locked the next moment; it has had a minute for that */
-        if (new && (stat(dir, &st) < 0 || time(NULL) - st.st_mtime <= 60))
+        /* one that nobody has locked yet may be locked the next moment; it has a minute for that */
+        if (lock < 0 && (stat(dir, &st) < 0 || time(NULL) - st.st_mtime <= 60))
             continue;
         remove_lost_links(paths, de->d_name);
         (void)inside_remove(dir, NULL);

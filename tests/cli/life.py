@@ -1,12 +1,10 @@
 """Sandboxes that live, for the tests of their life: petri's commands, and what a store may hold when none is left."""
 import contextlib
 import os
-import signal
-import subprocess
 
 import pytest
 
-from helpers import BIN, ROOT, Leaks, descendants, listing, wait_for
+from helpers import Leaks, descendants, listing, wait_for
 
 # Commands that take the name of a sandbox, as words before and after it.
 NAMING = [("start",), ("stop",), ("restart",), ("refresh",), ("status",), ("inspect",), ("rm",), ("rm", "-f"),
@@ -62,11 +60,17 @@ class Life:
         wait_for(lambda: self.status(*([name] if name else []))["state"] == "stopped", what="its end")
 
     def clear(self):
-        ids = self("ls", "-q").ok().out.split()
-        if ids:
-            self("rm", "-f", *ids).ok()
-        # somebody else may just have had the lock that a removal needs
-        wait_for(lambda: not self.rest() or self("prune", "-f").ok() and not self.rest(), 5, what=f"an empty store")
+        """Removes all of them; one whose maker was killed may still appear."""
+        def none_left():
+            ids = self("ls", "-q").ok().out.split()
+            self("rm", "-f", *ids) if ids else self("prune", "-f")
+            return not self.rest()
+        wait_for(none_left, what="an empty store")
+
+    def whole(self):
+        """petri fsck finds nothing but what a sweep would take."""
+        r = self("fsck", "--json")
+        assert not [p for p in r.json["problems"] if not p["garbage"]], r
 
     def rest(self):
         return store_rest(self.petri.store)
@@ -95,16 +99,10 @@ def life(petri):
     leaks = Leaks(deep=True)
     yield made
     petri.close()
+    made.whole()
     made.clear()
     left = leaks.left()
     assert not left, f"left behind: {left}"
-    assert not made.rest()
-
-
-def kill_all_below(pid, sig=signal.SIGKILL):
-    for p in descendants(pid):
-        with contextlib.suppress(OSError):
-            os.kill(p, sig)
 
 
 def one_line(r, *words):
