@@ -43,7 +43,7 @@ int conn_open(const char *dir, const char *door, struct conn *ret)
     ret->fd = TAKE_FD(fd);
     ret->passed = -1;
     ret->off = ret->len = 0;
-    ret->version = 0;
+    ret->other[0] = '\0';
     ret->blocking = false;
     return 0;
 }
@@ -182,8 +182,10 @@ static int next(struct conn *c, bool wait, struct frame *ret)
             }
             if (have >= sizeof h + h.len) {
                 *ret = (struct frame){ h.type, c->buf + c->off + sizeof h, h.len };
-                if (h.type == PROTO_HELLO)
-                    c->version = h.version;
+                if (h.type == PROTO_HELLO && h.len > sizeof(struct proto_hello))
+                    snprintf(c->other, sizeof c->other, "%.*s",
+                             (int)(h.len - sizeof(struct proto_hello)),
+                             ret->p + sizeof(struct proto_hello));
                 c->off += sizeof h + h.len;
                 return 1;
             }

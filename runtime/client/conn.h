@@ -17,7 +17,8 @@ struct conn {
     int passed; /* a descriptor that came and was not taken yet, or -1 */
     size_t off, len;
     bool blocking; /* conn_wait() waits in the kernel: one system call less */
-    int version;   /* of a petri-init that does not understand us, else 0 */
+    char other
+        [32]; /* the version of the petri that started a petri-init we can't talk to, else "" */
     char buf[CONN_BUF];
 };
 

@@ -211,7 +211,8 @@ int petri_exec_next(struct petri_exec *x, struct petri_event *ret, struct petri_
             struct proto_failed p;
             memcpy(&p, f.p, sizeof p);
             rc = failed(x, &p, &ev, e);
-        } else if (f.type == PROTO_EXIT && x->started && f.len == sizeof(struct proto_exit)) {
+        } else if (f.type == PROTO_EXIT && f.len == sizeof(struct proto_exit)) {
+            /* perhaps the first word: code inside can kill who was about to say that it started */
             struct proto_exit p;
             memcpy(&p, f.p, sizeof p);
             rc = ended(&p, &ev);

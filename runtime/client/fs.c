@@ -77,7 +77,7 @@ static int answer(struct conn *c, const struct petri_sandbox *s, struct fs_ask *
         if (f.type != PROTO_FS_OK || f.len < sizeof a->st)
             return -1;
         memcpy(&a->st, f.p, sizeof a->st);
-        if (a->st.has_target) {
+        if (a->op == FS_STAT && a->st.has_target) {
             if (f.p[f.len - 1] != '\0' || f.len == sizeof a->st)
                 return -1;
             a->target = str_dup(f.p + sizeof a->st);
@@ -112,11 +112,13 @@ int fs_talk(struct conn *c, const struct petri_sandbox *s, struct fs_ask *a, str
         return -1;
     rc = answer(c, s, a, e);
     if (rc > 0 && take_file(c, a) < 0)
-        return -1;
-    if (c->passed >= 0) {
+        rc = -1;
+    if (rc >= 0 && c->passed >= 0) {
         errno = EPROTO;
-        return -1;
+        rc = -1;
     }
+    if (rc < 0)
+        free_p(&a->target);
     return rc;
 }
 

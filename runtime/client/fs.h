@@ -8,7 +8,7 @@ struct fs_ask {
     const char *shown; /* FS_COMMIT: what it is about */
     /* answer: */
     struct proto_stat st;
-    char *target;         /* a link's text; the caller's */
+    char *target;         /* FS_STAT: a link's text; the caller's */
     int fd;               /* FS_READ, FS_WRITE: a regular file; the caller's */
     struct str *ret_list; /* FS_LS: for each a uint32_t length, struct proto_stat, name, target */
 };

@@ -69,7 +69,6 @@ int petri_fs_ls(struct petri_sandbox *s, const char *path, struct petri_dir **re
     struct fs_ask a = { .op = FS_LS, .path = path, .ret_list = &d->list };
     int rc = fs_ask(s, &a, e);
 
-    free(a.target);
     if (rc == 0 && index_entries(d) < 0)
         rc =
             client_fail(e, "failed", "'%s': sandbox '%s' lists names that can't be", path, s->name);

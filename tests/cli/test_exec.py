@@ -451,7 +451,6 @@ EXIT0 = proto.EXIT_FRAME.pack(0, 0, 0, 0)
 LIES = {
     "magic": [raw(proto.STARTED, magic=1)],
     "long": [raw(proto.STARTED, size=5 << 20)],
-    "exit before start": [raw(proto.EXIT, EXIT0)],
     "short exit": [raw(proto.STARTED), raw(proto.EXIT, EXIT0[:8])],
     "twice": [raw(proto.STARTED), raw(proto.STARTED)],
     "failed after start": [raw(proto.STARTED), raw(proto.FAILED, struct.pack("=Ii", 3, 2))],
@@ -466,6 +465,12 @@ def test_nonsense(petri, liar, what):
     assert "nonsense" in r.talk and r.talk.count("\n") == 1, r
 
 
+def test_an_end_without_a_start(petri, liar):
+    """Code inside can kill who was about to say that the command runs."""
+    liar(lambda c, _: c.sock.sendall(raw(proto.EXIT, proto.EXIT_FRAME.pack(9, 0, 0, 0))))
+    petri.run("liar", "--", "true", sub="exec").ok(137)
+
+
 def test_descriptors_nobody_asked_for(petri, liar):
     with open("/etc/passwd") as f:
         liar(lambda c, _: c.send(proto.STARTED, fds=[f.fileno(), f.fileno()]))
@@ -476,7 +481,7 @@ def test_descriptors_nobody_asked_for(petri, liar):
 def test_another_version(petri, liar):
     liar(lambda c, _: c.sock.sendall(raw(proto.HELLO, struct.pack("=HH", 9, 8) + b"9.0\0", version=9)))
     r = petri.run("--json", "liar", "--", "true", sub="exec").ok(125)
-    assert "petri restart liar" in r.talk and r.json["error"]["code"] == "unsupported", r
+    assert "started by petri 9.0," in r.talk and "petri restart liar" in r.talk and r.json["error"]["code"] == "unsupported", r
 
 
 def test_hangs_up(petri, liar):
