@@ -62,12 +62,16 @@ static bool begins_with(const struct strv *chain, const struct strv *prefix)
     return true;
 }
 
-static void replace_prefix(struct strv *chain, const struct strv *prefix, const char *by)
+/* All of the prefix but its first `keep` layers. */
+static void replace_prefix(struct strv *chain, const struct strv *prefix, size_t keep,
+                           const char *by)
 {
     struct strv new = { 0 };
 
     if (!begins_with(chain, prefix))
         return;
+    for (size_t i = 0; i < keep; i++)
+        strv_add(&new, chain->v[i]);
     strv_add(&new, by);
     for (size_t i = prefix->n; i < chain->n; i++)
         strv_add(&new, chain->v[i]);
@@ -89,27 +93,32 @@ static struct strv *longest_chain(struct state *s)
 static int merge_lowest(const struct paths *paths, struct state *s, const struct ids *ids,
                         const struct strv *chain, size_t longest, struct err **e)
 {
-    AUTOSTRV struct strv prefix = { 0 };
+    AUTOSTRV struct strv prefix = { 0 }, merged = { 0 };
     AUTOFREE char *to = NULL;
+    /* the copy of the project is what changes are told from: it stays as it is */
+    size_t keep = str_eq(s->mode, "copy");
     /* half of what is allowed stays, so that not every snapshot does this again */
     size_t n = chain->n - longest / 2;
-    struct merging m = { .paths = paths, .chain = &prefix, .userxattr = ids->mode != IDS_ROOT };
+    struct merging m = { .paths = paths, .chain = &merged, .userxattr = ids->mode != IDS_ROOT };
     int rc;
 
     n = n > LAYER_MERGE_MOST ? LAYER_MERGE_MOST : n;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         strv_add(&prefix, chain->v[i]);
+        if (i >= keep)
+            strv_add(&merged, chain->v[i]);
+    }
     if ((rc = layer_new(paths, &to, e)) < 0)
         return rc;
-    m.n = n;
+    m.n = merged.n;
     m.to = to;
     if ((rc = inside_run(ids, merge_inside, &m, e)) < 0) {
         (void)inside_remove(to, NULL);
         return rc;
     }
-    replace_prefix(&s->chain, &prefix, strrchr(to, '/') + 1);
+    replace_prefix(&s->chain, &prefix, keep, strrchr(to, '/') + 1);
     for (size_t i = 0; i < s->n_snaps; i++)
-        replace_prefix(&s->snaps[i].chain, &prefix, strrchr(to, '/') + 1);
+        replace_prefix(&s->snaps[i].chain, &prefix, keep, strrchr(to, '/') + 1);
     return 0;
 }
 

@@ -188,6 +188,8 @@ static DIR *open_top(const struct paths *paths)
 /* A keeper that was killed could not take its sockets away, nor its cgroup. */
 static void sweep_keepers(const struct paths *paths)
 {
+    /* what a runtime wrote whose scratch was unmounted with the directory below it */
+    AUTOFREE char *lost = path_join(paths->run, "mnt/s");
     DIR *d = opendir(paths->run);
     struct dirent *de;
 
@@ -207,6 +209,8 @@ static void sweep_keepers(const struct paths *paths)
     }
     if (d)
         closedir(d);
+    if (fs_exists(lost))
+        (void)fs_remove_tree(AT_FDCWD, lost, NULL);
 }
 
 void state_sweep(const struct paths *paths)
