@@ -61,12 +61,12 @@ int err_wrap(struct err **e, const char *fmt, ...)
 const char *err_code_name(enum err_code code)
 {
     static const char *const names[] = {
-        [ERR_FAILED] = "failed",     [ERR_USAGE] = "usage",
-        [ERR_INVALID] = "invalid",   [ERR_NOT_FOUND] = "not_found",
-        [ERR_EXISTS] = "exists",     [ERR_BUSY] = "busy",
-        [ERR_DENIED] = "denied",     [ERR_UNSUPPORTED] = "unsupported",
-        [ERR_LIMIT] = "limit",       [ERR_CORRUPT] = "corrupt",
-        [ERR_INTERNAL] = "internal",
+        [ERR_FAILED] = "failed",   [ERR_USAGE] = "usage",
+        [ERR_INVALID] = "invalid", [ERR_NOT_FOUND] = "not_found",
+        [ERR_EXISTS] = "exists",   [ERR_BUSY] = "busy",
+        [ERR_DENIED] = "denied",   [ERR_UNSUPPORTED] = "unsupported",
+        [ERR_LIMIT] = "limit",     [ERR_STOPPED] = "stopped",
+        [ERR_CORRUPT] = "corrupt", [ERR_INTERNAL] = "internal",
     };
     return (size_t)code < ARRAY_LEN(names) && names[code] ? names[code] : "failed";
 }

@@ -16,6 +16,7 @@ enum err_code {
     ERR_DENIED,      /* a rule of petri's forbids it */
     ERR_UNSUPPORTED, /* this machine can't do it; the message says the remedy */
     ERR_LIMIT,       /* a limit can't be enforced or a resource is short */
+    ERR_STOPPED,     /* the sandbox does not run; the message says how to start it */
     ERR_CORRUPT,     /* content that does not match its digest or schema */
     ERR_INTERNAL,    /* a bug of ours */
 };

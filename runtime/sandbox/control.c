@@ -27,7 +27,7 @@ static int connect_to(const struct paths *paths, const char *id, int *ret, struc
 
     snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/ctl", dir);
     if (dir < 0 || s < 0 || RETRY(connect(s, (struct sockaddr *)&a, sizeof a)) < 0)
-        return err_new(e, ERR_NOT_FOUND, "sandbox '%s' is stopped; petri start %s", id, id);
+        return err_new(e, ERR_STOPPED, "sandbox '%s' is stopped; petri start %s", id, id);
     *ret = TAKE_FD(s);
     return 0;
 }
@@ -112,7 +112,7 @@ static int ask_or_lock(const struct paths *paths, const char *id, const char *re
             continue;
         }
         /* it may be starting or stopping this very moment */
-        if (rc != -ERR_NOT_FOUND || !str_ends(why->msg, id)) {
+        if (rc != -ERR_STOPPED) {
             if (e)
                 *e = TAKE_PTR(why);
             return rc;

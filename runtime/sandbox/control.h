@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "runtime/sandbox/start.h"
 
-/* One request to the keeper, and its answer; ERR_NOT_FOUND where none runs. */
+/* One request to the keeper, and its answer; ERR_STOPPED where none runs. */
 int sandbox_ask(const struct paths *paths, const char *id, const char *request, struct json **ret,
                 struct err **e);
 /* Ends it; 1: it was not running. */
