@@ -46,6 +46,7 @@ static int keep_file(struct stage *s, struct item *it, int dir, const char *name
         return moved(it, e);
     if (copy)
         s->end += it->old.size;
+    free(it->old.xattrs);
     it->old.xattrs = node_xattrs(fd);
     return 0;
 }
@@ -82,6 +83,7 @@ static int keep_old(struct stage *s, struct item *it, struct err **e)
         return moved(it, e);
     if (it->old.kind == NODE_DIR) {
         AUTOCLOSE int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        free(it->old.xattrs);
         it->old.xattrs = fd < 0 ? NULL : node_xattrs(fd);
     }
     return 0;

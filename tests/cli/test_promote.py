@@ -700,7 +700,7 @@ def test_two_at_once(world):
 def test_a_bar_for_many(world):
     Box(world).run("mkdir d; for i in $(seq 1100); do : > d/$i; done")
     seen = ask(world, [(b"[N]o", b"y")])
-    assert b"1100/1100" in seen and len(os.listdir(os.path.join(world.project, "d"))) == 1100
+    assert b"1100/1101" in seen and len(os.listdir(os.path.join(world.project, "d"))) == 1100
 
 
 # --- a sandbox that runs ------------------------------------------------------------------------------------------------------
