@@ -288,10 +288,12 @@ def descendants(pid=None):
     return found
 
 
+OURS = r"petri-cli-|/run/petri|share/petri|/var/lib/petri"
+
+
 def mounts():
     with open("/proc/self/mountinfo") as f:
-        return {" ".join(line.split()[2:]) for line in f
-                if re.search(r"petri-cli-|/run/petri|share/petri| petri |/var/lib/petri", line)}
+        return {" ".join(line.split()[2:]) for line in f if re.search(OURS + "| petri ", line)}
 
 
 def cgroups():
@@ -302,8 +304,9 @@ def cgroups():
         for d in dirs:
             p = os.path.join(top, d)
             keeper = re.search(r"petri-[0-9a-f]+\.(\d+)\.\d+\.(\d+)", p)
-            if "petri" not in d or (keeper and (keeper.group(2) != here or
-                                                os.path.exists(f"/proc/{keeper.group(1)}"))):
+            if "petri" not in d or d.startswith("petri-bench"):
+                continue
+            if keeper and (keeper.group(2) != here or os.path.exists(f"/proc/{keeper.group(1)}")):
                 continue
             with contextlib.suppress(OSError):
                 if os.stat(p).st_uid == UID:
@@ -315,7 +318,9 @@ def loops():
     found = set()
     for name in os.listdir("/sys/block"):
         with contextlib.suppress(OSError):
-            found.add((name, read(f"/sys/block/{name}/loop/backing_file")))
+            file = read(f"/sys/block/{name}/loop/backing_file").decode("utf-8", "replace").strip()
+            if re.search(OURS + r"|\(deleted\)$", file):
+                found.add((name, file))
     return found
 
 
