@@ -6,6 +6,7 @@ import pytest
 
 from helpers import MODE, ROOT, tree, wait_for, write
 from life import life, one_line  # noqa: F401
+from test_image import Tar, add_programs
 
 # Everything about a tree: type, mode, links, size, time to the nanosecond, owner, target, content, attributes.
 LOOK = r"""
@@ -217,3 +218,32 @@ def test_user_zero_and_links_into_the_system(life):
     life.sh("rm /usr/bin/zz; rm -r /usr/share/common-licenses; chmod 0 /etc/n").ok()
     life("rollback", snap).ok()
     assert life.out(look) == want and want.endswith("d\n5.000000007\n")
+
+
+def an_image(life, name, text):
+    tar = add_programs(Tar().dir("etc").dir("usr").add("etc/which", data=text).dir("opt").add("opt/a", data=b"a"),
+                       "sh", "cat", "ls", "rm", "mkdir", "sleep")
+    path = tar.save(life.petri.path("image.tar"))
+    life("image", "import", path, name).ok()
+    os.unlink(path)
+
+
+def test_on_an_image(life):
+    """All of it on another system than the host's."""
+    life.petri.own_store()
+    an_image(life, "mine", b"one\n")
+    life.petri.file("p", "project\n")
+    life.start("--image", "mine")
+    life.start("--image", "mine", "-u", "0", "root")
+    life.sh("echo w > /workspace/w; echo t > /tmp/t").ok()
+    life.sh("echo changed > /etc/which; rm /opt/a; mkdir /usr/new", box="root").ok()
+    snap = life.snap("root")
+    life.sh("rm -r /usr/new /workspace/p; echo later > /etc/which", box="root").ok()
+    [fork] = life.fork("root")
+    life("rollback", "root", snap).ok()
+    look = "cat /etc/which; ls /opt /usr; cat /workspace/p"
+    assert life.out(look, box="root") == "changed\n/opt:\n\n/usr:\nnew\nproject\n"
+    assert life.sh(look, box=fork).out == "later\n/opt:\n\n/usr:\n"
+    life("restart").ok()
+    assert life.out("cat /etc/which /workspace/w /tmp/t /workspace/p") == "one\nw\nt\nproject\n"
+    one_line(life("start", "--image", "nosuch", "other"), "nosuch")
