@@ -67,7 +67,7 @@ int cgroup_kill(struct cgroup *c);
 int cgroup_kill_others(struct cgroup *c, pid_t keep);
 /* Halts every process of the sandbox: when it returns 0, none writes to a file until the thaw. By the
  * kernel's freezer, else by SIGSTOP (a process that was stopped before stays so after the thaw). Not
- * done after 5 s: thawed again, ERR_BUSY. If the caller dies meanwhile the sandbox is killed. */
+ * done after 20 s: thawed again, ERR_BUSY. If the caller dies meanwhile the sandbox is killed. */
 int cgroup_freeze(struct cgroup *c, struct err **e);
 void cgroup_thaw(struct cgroup *c); /* nothing happens where nothing is frozen */
 /* Removes the leaf; waits up to 2 s for processes that are still dying. Takes NULL, returns NULL. */

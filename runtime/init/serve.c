@@ -132,6 +132,7 @@ void look_at(struct server *s, struct conn *c)
         }
         if (!peek(s, c, &h, &x))
             return;
+        c->asked = true;
         bool known = h.version >= PROTO_OLDEST && h.version <= PROTO_VERSION;
         if (h.magic == PROTO_MAGIC && known && h.type == PROTO_EXEC && h.len > sizeof x &&
             !c->write) {
@@ -179,7 +180,7 @@ static void on_listen(struct server *s)
     /* who is outside has no pid here; nobody inside may talk to PID 1 */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid != 0)
         return;
-    *c = (struct conn){ .fd = TAKE_FD(fd), .jobs = -1, .used = true };
+    *c = (struct conn){ .fd = TAKE_FD(fd), .jobs = -1, .used = true, .since = now_ns() };
     if (c - s->conns >= s->n_conns)
         s->n_conns = (int)(c - s->conns) + 1;
     watch(s, EPOLL_CTL_ADD, c->fd, EPOLLIN | EPOLLRDHUP | EPOLLET, (uint32_t)(c - s->conns));
@@ -199,6 +200,12 @@ static bool anybody_leaving(const struct server *s)
     return false;
 }
 
+/* Whoever came a moment ago and has not said yet what for would be cut off in the middle of a word. */
+static bool about_to_ask(const struct conn *c)
+{
+    return c->used && c->fd >= 0 && !c->asked && now_ns() - c->since < 1000000000;
+}
+
 static void quiesce(struct server *s)
 {
     struct timespec t = { .tv_nsec = 2 * 1000000 };
@@ -208,6 +215,9 @@ static void quiesce(struct server *s)
 
     sigemptyset(&chld);
     sigaddset(&chld, SIGCHLD);
+    for (int i = 0; i < s->n_conns; i++)
+        if (s->conns[i].used)
+            look_at(s, &s->conns[i]);
     for (int i = 0; i < 50; i++) {
         dismiss_spares(s);
         reap(s);
@@ -218,7 +228,7 @@ static void quiesce(struct server *s)
     others = count_others();
     n = others < 0 ? 1 : (uint32_t)others;
     for (int i = 0; i < s->n_conns; i++) /* a file in the making is work as well */
-        n += s->conns[i].used && s->conns[i].write;
+        n += (s->conns[i].used && s->conns[i].write) || about_to_ask(&s->conns[i]);
     s->quiet = n == 0;
     if (s->quiet)
         listen_again(s);

@@ -19,7 +19,9 @@ struct conn {
     int jobs;  /* the supervisor's JOBS, -1: none */
     pid_t pid; /* a supervisor's, or of what works for PROTO_FS */
     bool used, exec;
-    bool lost; /* the supervisor was killed; its client hears when all it had is gone */
+    bool asked;     /* its first request came */
+    uint64_t since; /* of now_ns() */
+    bool lost;      /* the supervisor was killed; its client hears when all it had is gone */
     uint64_t deadline, kill_at;
     struct fs_write *write;
 };

@@ -1,4 +1,5 @@
 /* runtime/sandbox/control.c - asking a keeper, and what is done to a sandbox that has none. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -217,7 +218,29 @@ struct batch {
     const struct plan *plan; /* of the first; the others differ in id, name and top */
     const struct strv *chain;
     int store;
+    unsigned number;     /* of the next name */
+    bool taken[1 << 14]; /* numbers that need not be tried */
 };
+
+/* One look at all names instead of a try for each of them. */
+static void find_taken(struct batch *b)
+{
+    AUTOFREE char *top = path_join(b->paths->data, "names");
+    AUTOFREE char *start =
+        str_printf("%.*s-", NAME_ROOM, b->from->name ? b->from->name : b->from->id);
+    DIR *d = opendir(top);
+    struct dirent *de;
+
+    while (d && (de = readdir(d))) {
+        const char *digits = de->d_name + strlen(start);
+        uint64_t n;
+        if (str_starts(de->d_name, start) && *digits != '0' &&
+            parse_uint(digits, ARRAY_LEN(b->taken) - 1, &n, NULL) == 0)
+            b->taken[n] = true;
+    }
+    if (d)
+        closedir(d);
+}
 
 static int frozen_chain(const struct paths *paths, const char *id, struct state *ret,
                         struct strv *chain, uint64_t *paused_ms, struct err **e)
@@ -291,8 +314,8 @@ static void copy_index(const struct paths *paths, const char *from, const char *
 }
 
 /* One fork: record, name, layer, and a keeper on its way. The plan is the caller's, borrowed and changed. */
-static int fork_one(const struct batch *b, struct plan *p, const char *name, unsigned number,
-                    struct started *ret, int *ret_pipe, struct err **e)
+static int fork_one(struct batch *b, struct plan *p, const char *name, struct started *ret,
+                    int *ret_pipe, struct err **e)
 {
     struct kept k = KEPT_INIT;
     unsigned char id[6];
@@ -309,7 +332,9 @@ static int fork_one(const struct batch *b, struct plan *p, const char *name, uns
     if ((rc = state_create(b->paths, p->id, &k.lock, e)) < 0)
         return rc;
     rc = -ERR_EXISTS;
-    for (unsigned i = number; rc == -ERR_EXISTS && i < number + 100000; i++) {
+    for (unsigned i = b->number; rc == -ERR_EXISTS && i < b->number + 100000; i++) {
+        if (!name && i < ARRAY_LEN(b->taken) && b->taken[i])
+            continue;
         CLEANUP(err_free_p) struct err *why = NULL;
         free(p->name);
         p->name =
@@ -320,6 +345,8 @@ static int fork_one(const struct batch *b, struct plan *p, const char *name, uns
             *e = TAKE_PTR(why);
         if (name)
             break;
+        if (rc == 0)
+            b->number = i + 1; /* for the next one */
     }
     if (rc == 0)
         rc = layer_new(b->paths, &p->top, e);
@@ -362,7 +389,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
     AUTOSTATE struct state from = { 0 };
     AUTOSTRV struct strv chain = { 0 };
     AUTOCLOSE int store = -1;
-    struct batch b = { .paths = paths, .from = &from, .chain = &chain };
+    struct batch b = { .paths = paths, .from = &from, .chain = &chain, .number = 1 };
     int pipes[AT_ONCE], rc;
     size_t done = 0, i = 0;
 
@@ -378,13 +405,15 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
         (rc = kept_same_project(&from, first.plan, e)) < 0)
         return rc;
     layers_of(paths, &chain, &first.plan->chain);
+    if (!name)
+        find_taken(&b);
     for (; i < n && rc == 0; i++) {
         if (i - done == AT_ONCE) {
             rc = settle(paths, &pipes[done % AT_ONCE], &ret[done], e);
             done++;
         }
         if (rc == 0)
-            rc = fork_one(&b, first.plan, name, (unsigned)i + 1, &ret[i], &pipes[i % AT_ONCE], e);
+            rc = fork_one(&b, first.plan, name, &ret[i], &pipes[i % AT_ONCE], e);
     }
     for (i = rc < 0 && i > 0 ? i - 1 : i; done < i; done++) {
         int last = settle(paths, &pipes[done % AT_ONCE], &ret[done], rc < 0 ? NULL : e);

@@ -208,7 +208,8 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
     events_add(paths, "start", &l->state, NULL);
     say(pipe, NULL);
     close(pipe);
-    sandbox_sweep(paths);
+    if (from->sweep)
+        sandbox_sweep(paths);
     live_loop(l);
     _exit(0);
 }
@@ -265,6 +266,7 @@ int kept_start(const struct paths *paths, struct kept *k, struct started *ret, s
     ret->ids_note = k->note;
     for (size_t i = 0; i < k->plan->missing.n; i++)
         strv_add(&ret->missing, k->plan->missing.v[i]);
+    k->sweep = true;
     if ((rc = kept_fork(paths, k, &pipe, e)) < 0)
         return rc;
     return kept_wait(pipe, ret->on_prepare, e);

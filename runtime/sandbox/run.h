@@ -23,7 +23,7 @@ struct run_req {
     const struct plan *plan;
     const struct paths *paths;
     const struct strv *options; /* flags as they were given, for the record of one that stays */
-    int in; /* host descriptor, -1: nothing */
+    int in;                     /* host descriptor, -1: nothing */
     struct stream_output out, err;
     bool count_changes;
     void (*on_prepare)(void); /* before something that takes seconds, once; may be NULL */

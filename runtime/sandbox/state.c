@@ -67,12 +67,17 @@ int state_create(const struct paths *paths, const char *id, int *ret_lock, struc
     return err_new(e, ERR_BUSY, "others sweep the store all the time; try again");
 }
 
-/* True where the link names a sandbox that has a record, or is just being made. */
+/* True where the link names a sandbox that has a record, or is just being made or removed: one without a
+ * record that nobody has locked is what a killed petri left. */
 static bool link_alive(const struct paths *paths, const char *link)
 {
     AUTOFREE char *id = fs_readlink(AT_FDCWD, link);
     AUTOFREE char *dir = id && !strchr(id, '/') ? state_dir(paths, id) : NULL;
-    return dir && fs_exists(dir);
+    AUTOFREE char *record = dir ? path_join(dir, "state.json") : NULL;
+    AUTOCLOSE int lock = -1;
+    if (!dir || fs_exists(record))
+        return dir;
+    return take_lock(dir, 0, &lock) < 0 ? errno != ENOENT : fs_exists(record);
 }
 
 int state_name(const struct paths *paths, const char *id, const char *name, struct err **e)
