@@ -1,7 +1,7 @@
 /* cmd/main.c - the program `petri`: which command, and the few words that are no command. */
 #include <string.h>
 
-#include "cmd/cmd.h"
+#include "cmd/change.h"
 
 int main(int argc, char **argv)
 {
@@ -24,5 +24,6 @@ int main(int argc, char **argv)
         return cmd_fail(2, "'%s' is no petri command%s; all of them: petri --help", verb,
                         hint.len ? hint.p : "");
     }
+    cmd_recover(c->name);
     return cmd_exec(c, argc - 1, argv + 1);
 }

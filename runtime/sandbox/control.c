@@ -301,6 +301,8 @@ static void describe(const struct batch *b, struct kept *k)
         strv_add(&s->hide, f->hide.v[i]);
     for (size_t i = 0; i < f->workspaces.n; i++)
         strv_add(&s->workspaces, f->workspaces.v[i]);
+    for (size_t i = 0; i < f->image_layers.n; i++)
+        strv_add(&s->image_layers, f->image_layers.v[i]);
     for (size_t i = 0; i < b->chain->n; i++)
         strv_add(&s->chain, b->chain->v[i]);
     s->top = str_dup(strrchr(k->plan->top, '/') + 1);
@@ -402,7 +404,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
     o.workspace = from.project;
     o.id = from.id; /* each gets its own */
     if ((rc = plan_make(&o, paths, &first.plan, &first.holds, e)) < 0 ||
-        (rc = kept_same_project(&from, first.plan, e)) < 0)
+        (rc = kept_same_base(&from, first.plan, e)) < 0)
         return rc;
     layers_of(paths, &chain, &first.plan->chain);
     if (!name)

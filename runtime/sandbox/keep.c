@@ -145,8 +145,23 @@ int kept_times(const struct strv *flags, uint64_t *ret_idle_ms, uint64_t *ret_li
     return 0;
 }
 
-int kept_same_project(const struct state *s, const struct plan *p, struct err **e)
+/* Changes of one system make no sense on another. */
+static bool same_image(const struct state *s, const struct plan *p)
 {
+    bool same = p->image_layers.n == s->image_layers.n;
+    for (size_t i = 0; same && i < p->image_layers.n; i++)
+        same = str_eq(strrchr(p->image_layers.v[i], '/') + 1, s->image_layers.v[i]);
+    return same;
+}
+
+int kept_same_base(const struct state *s, const struct plan *p, struct err **e)
+{
+    if (!same_image(s, p))
+        return err_new(
+            e, ERR_DENIED,
+            "image '%s' is another one than when sandbox '%s' was made; give the old one "
+            "its name back, or petri rm the sandbox",
+            s->image, s->name ? s->name : s->id);
     if (p->project_dev == s->project_dev && p->project_ino == s->project_ino)
         return 0;
     return err_new(e, ERR_DENIED,

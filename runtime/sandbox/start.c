@@ -161,7 +161,7 @@ static int plan_existing(const struct paths *paths, const struct options *o, str
     if ((rc = kept_times(ret_flags, &idle, &life, e)) < 0 ||
         (rc = plan_for(paths, &merged, k, e)) < 0)
         return rc;
-    return kept_same_project(&k->state, k->plan, e);
+    return kept_same_base(&k->state, k->plan, e);
 }
 
 /* 0: it is stopped and ours, locked; 1: it runs. Whoever else is at it is waited for. */

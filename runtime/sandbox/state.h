@@ -29,7 +29,8 @@ struct state {
     uint64_t user_uid, user_gid; /* the same user on disk */
     struct strv options;         /* flags as they were given: "memory=1G" */
     struct strv labels, hide, workspaces;
-    struct strv chain; /* frozen layers, bottom first; `top` takes the writes */
+    struct strv image_layers; /* of its image when it was made, top first */
+    struct strv chain;        /* frozen layers, bottom first; `top` takes the writes */
     struct snapshot *snaps;
     size_t n_snaps;
     uint64_t n_taken;               /* snapshots ever: the next one's number is one higher */

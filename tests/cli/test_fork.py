@@ -14,7 +14,7 @@ i=0
 while :; do
   i=$((i+1))
   { echo "round $i"; head -c 20000 /dev/urandom | base64; } > .t && sum=$(md5sum < .t) && echo "$sum" >> .t &&
-    mv .t f$((i % 5)) && echo "$i" > .n && mv .n n && cp n ~/n || exit 9
+    mv .t f$((i % 5)) && echo "$i" > .n && mv .n n && cp n ~/.n && mv ~/.n ~/n || exit 9
 done
 """
 CHECK = r"""
