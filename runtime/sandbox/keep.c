@@ -150,7 +150,7 @@ static bool same_image(const struct state *s, const struct plan *p)
 {
     bool same = p->image_layers.n == s->image_layers.n;
     for (size_t i = 0; same && i < p->image_layers.n; i++)
-        same = str_eq(strrchr(p->image_layers.v[i], '/') + 1, s->image_layers.v[i]);
+        same = str_eq(p->image_layers.v[i], s->image_layers.v[i]);
     return same;
 }
 

@@ -100,7 +100,7 @@ void state_from_plan(struct state *s, const struct plan *p, const struct ids *id
     for (size_t i = 0; i < p->hide.n; i++)
         strv_add(&s->hide, p->hide.v[i]);
     for (size_t i = 0; i < p->image_layers.n; i++)
-        strv_add(&s->image_layers, strrchr(p->image_layers.v[i], '/') + 1);
+        strv_add(&s->image_layers, p->image_layers.v[i]);
     strv_add(&s->workspaces, p->project);
     for (size_t i = 0; i < p->extra_lowers.n; i++)
         strv_add(&s->workspaces, p->extra_lowers.v[i]);
