@@ -144,6 +144,7 @@ static int inspect_run(const struct cmd *c, int argc, char **argv)
 /* Stops it first where that was asked for; its layers go with the next sweep, here at once. */
 static int rm_one(const struct life *f, const char *word, struct err **e)
 {
+    CLEANUP(err_free_p) struct err *why = NULL;
     AUTOSTATE struct state s = { 0 };
     AUTOFREE char *id = NULL;
     AUTOCLOSE int lock = -1;
@@ -151,6 +152,12 @@ static int rm_one(const struct life *f, const char *word, struct err **e)
 
     if (rc < 0)
         return rc;
+    /* one that can't be read can be removed; one of a newer petri is not ours to touch */
+    if (state_read(&f->paths, id, &s, &why) == -ERR_UNSUPPORTED) {
+        *e = TAKE_PTR(why);
+        return -ERR_UNSUPPORTED;
+    }
+    state_free_p(&s);
     if (f->force && (rc = sandbox_stop(&f->paths, id, e)) < 0)
         return rc;
     if (state_lock(&f->paths, id, &lock, NULL) < 0)
