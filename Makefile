@@ -15,9 +15,11 @@ bench: all
 bench-peers:
 	@scripts/setup bench
 
-# The parts that live on chance, for longer: fuzzing, and kills at random moments.
+# The parts that live on chance or take a sample, for longer and in full: fuzzing, kills at random moments and
+# at every system call, errors of the disk, power loss, many commands at once.
 soak:
-	@PETRI_FUZZ_SECONDS=300 PETRI_TEST_KILLS=5000 PETRI_TEST_TIMEOUT=7200 scripts/test fuzz root user nosub
+	@PETRI_SOAK=1 PETRI_FUZZ_SECONDS=300 PETRI_TEST_KILLS=5000 PETRI_TEST_TIMEOUT=14400 PETRI_TEST_ONLY="crash or kill or a06" \
+		scripts/test fuzz root user nosub
 
 install: all
 	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
