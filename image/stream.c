@@ -1,5 +1,6 @@
 #include "image/stream.h"
 
+#include <poll.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -39,13 +40,18 @@ static bool keeps_plain(const struct stream *s)
 
 static ssize_t read_source(struct stream *s, void *p, size_t n, struct err **e)
 {
-    ssize_t got;
+    struct pollfd fd = { .fd = s->fd, .events = POLLIN };
+    ssize_t got = -1;
+    int ready;
 
+    /* a signal between the look at the flag and the wait is noticed at the next round */
     do {
-        got = read(s->fd, p, n);
+        ready = poll(&fd, 1, 200);
         if (s->caps->stop && *s->caps->stop)
             return err_new(e, ERR_FAILED, "interrupted; nothing was changed");
-    } while (got < 0 && errno == EINTR);
+        if (ready > 0)
+            got = read(s->fd, p, n);
+    } while (ready == 0 || (got < 0 && errno == EINTR));
     return got < 0 ? err_sys(e, "read '%s'", s->label) : got;
 }
 
