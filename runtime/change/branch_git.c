@@ -97,6 +97,8 @@ static int add_blob(struct branch *b, struct picks *p, size_t i, git_oid *ret, s
     } else if ((rc = source_content(p->s, i, &fd, &link, e)) == 0) {
         rc = link ? 0 : drift_read_fd(fd, &text, &n, e);
         n = link ? strlen(link) : n;
+        if (rc == 0)
+            rc = source_same(p->s, i, link ? link : text, n, e);
     }
     if (rc < 0)
         return err_wrap(e, "'%s'", p->s->c.v[i].path);

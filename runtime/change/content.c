@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "runtime/change/hash.h"
+
 int content_read(const struct changeset *c, const struct change *ch, bool new_side, size_t max,
                  char **ret, size_t *ret_len, struct err **e)
 {
@@ -9,7 +11,7 @@ int content_read(const struct changeset *c, const struct change *ch, bool new_si
     AUTOSTR struct str text = STR_INIT;
     AUTOFREE char *link = NULL;
     AUTOCLOSE int fd = -1;
-    char buf[65536];
+    char buf[65536], digest[HASH_HEX + 1];
     ssize_t n = 0;
     int rc;
 
@@ -24,6 +26,11 @@ int content_read(const struct changeset *c, const struct change *ch, bool new_si
             return err_sys(e, "read '%s'", ch->path);
         if (text.len > max)
             return err_new(e, ERR_LIMIT, "'%s' is larger than %zu bytes", ch->path, max);
+        /* what is shown and judged is what the change's id stands for; a sandbox at work may have
+         * something else there by now */
+        hash_text(text.p ? text.p : "", text.len, digest);
+        if (new_side && *ch->new_digest && strcmp(digest, ch->new_digest) != 0)
+            return err_new(e, ERR_NOT_FOUND, "'%s' changed while it was read", ch->path);
     }
     *ret_len = text.len;
     *ret = str_take(&text);

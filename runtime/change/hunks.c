@@ -288,7 +288,8 @@ static bool read_sides(struct promotion *m, size_t i, char **ret_old, size_t *re
     if (content >= 0) /* merged */
         return drift_read_fd(content, ret_new, ret_nn, NULL) == 0;
     return source_content(&m->s, i, &fd, &link, NULL) == 0 && fd >= 0 &&
-           drift_read_fd(fd, ret_new, ret_nn, NULL) == 0;
+           drift_read_fd(fd, ret_new, ret_nn, NULL) == 0 &&
+           source_same(&m->s, i, *ret_new, *ret_nn, NULL) == 0;
 }
 
 static int ask_change(struct asking *q, size_t i, struct err **e)

@@ -127,6 +127,8 @@ static int merge(struct picks *p, struct drift *d, size_t i, struct err **e)
         return rc;
     if (drift_read_fd(fd, &new, &new_n, NULL) < 0)
         return 0;
+    if ((rc = source_same(p->s, i, new, new_n, e)) < 0)
+        return rc;
     if ((rc = base_merge(base, base_n, host, host_n, new, new_n, &out, &clean, e)) < 0 || !clean)
         return rc;
     if ((rc = picks_content(p, i, out.p ? out.p : "", out.len, e)) < 0)

@@ -74,6 +74,29 @@ static int mark_link(const struct changeset *c, struct change *ch, struct err **
 
 /* --- a repository without a work tree ------------------------------------------------------------------ */
 
+/* Something of that name is listed, or below it. */
+static bool listed(const struct changeset *c, const char *path)
+{
+    size_t n = strlen(path), from = 0, to = c->n;
+
+    while (from < to) { /* the first that is not before it */
+        size_t mid = from + (to - from) / 2;
+        if (strcmp(c->v[mid].path, path) < 0)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    for (; from < c->n && strncmp(c->v[from].path, path, n) == 0; from++) {
+        char end = c->v[from].path[n];
+        if (c->v[from].new_mode && (!end || end == '/'))
+            return true;
+        if (end > '/')
+            break;
+    }
+    return false;
+}
+
+/* What is listed counts although it may be away just now: the sandbox is at work. */
 static bool is_bare(const struct changeset *c, const struct change *ch, const char *dir)
 {
     static const char *const names[] = { "HEAD", "objects", "refs" };
@@ -81,7 +104,10 @@ static bool is_bare(const struct changeset *c, const struct change *ch, const ch
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         AUTOFREE char *path = str_printf("%s%s%s", dir, *dir ? "/" : "", names[i]);
+        AUTOFREE char *full = str_printf("%s%s", v->prefix, path);
         struct entry en = { 0 };
+        if (listed(c, full))
+            continue;
         if (view_lookup(v, path, &en, NULL) < 0 || en.kind == VIEW_ABSENT ||
             (i > 0 && en.kind != VIEW_DIR && en.kind != VIEW_LINK))
             return false;
@@ -228,8 +254,10 @@ static int mark(const struct changeset *c, struct change *ch, struct err **e)
             *e = TAKE_PTR(why);
         return rc;
     }
+    /* it may be back in a moment, and nobody knows where a link led that was not seen */
     if (rc < 0)
-        hit(ch, "unreadable", str_dup("gone while it was read"));
+        hit(ch, S_ISLNK(ch->new_mode) ? "symlink-out" : "unreadable",
+            str_dup("gone while it was read"));
     if (ch->n_risks)
         qsort(ch->risks, ch->n_risks, sizeof *ch->risks, by_rule);
     return 0;

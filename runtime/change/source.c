@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "base/fs.h"
+#include "runtime/change/hash.h"
 
 /* --- messages ---------------------------------------------------------------------------------------- */
 
@@ -268,6 +269,17 @@ void source_close_p(struct source *s)
     *s = (struct source){ .sock = -1 };
 }
 
+int source_same(const struct source *s, size_t i, const char *text, size_t n, struct err **e)
+{
+    char digest[HASH_HEX + 1];
+
+    hash_text(text ? text : "", n, digest);
+    if (strcmp(digest, s->c.v[i].new_digest) == 0)
+        return 0;
+    return err_new(e, ERR_BUSY, "the content of '%s' is not what was reviewed; try again",
+                   s->c.v[i].path);
+}
+
 int source_content(struct source *s, size_t i, int *ret_fd, char **ret_link, struct err **e)
 {
     AUTOSTR struct str text = STR_INIT;
@@ -289,6 +301,8 @@ int source_content(struct source *s, size_t i, int *ret_fd, char **ret_link, str
         rc = ask(s, 'O', &index, sizeof index, &text, &fd, &what, e);
     }
     if (rc < 0)
+        return rc;
+    if (what == 'L' && (rc = source_same(s, i, text.p, text.len, e)) < 0)
         return rc;
     *ret_link = what == 'L' ? str_take(&text) : NULL;
     *ret_fd = TAKE_FD(fd);

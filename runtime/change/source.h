@@ -31,8 +31,11 @@ struct source {
 int source_open(const struct record *r, const struct strv *paths, struct source *ret,
                 struct err **e);
 void source_close_p(struct source *s);
-/* The sandbox's side of change i: one of the two comes out. */
+/* The sandbox's side of change i: one of the two comes out. The sandbox may be at work: a link's text is the
+ * one that the list has, or it is an error; whoever reads a file has to compare it. */
 int source_content(struct source *s, size_t i, int *ret_fd, char **ret_link, struct err **e);
+/* ERR_BUSY where the text is not the content of change i as it was listed. */
+int source_same(const struct source *s, size_t i, const char *text, size_t n, struct err **e);
 /* Says which contents come next, so that the child can be at work on them meanwhile. Takes `order`. */
 void source_ahead(struct source *s, size_t *order, size_t n);
 /* A file of the sandbox's workspace by its path; ERR_NOT_FOUND where it is none. */
