@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -19,6 +20,10 @@
 #include "runtime/driver/inside.h"
 
 static const char mkfs[] = "/sbin/mke2fs";
+
+/* What stays free of the store's disk. */
+#define RESERVE (512ULL << 20)
+enum { MAX_LEVELS = 2000 }; /* each takes a descriptor and some 32K of memory */
 
 enum { SKELETON = 16 << 20 }; /* room for directories and masks where the files go elsewhere */
 
@@ -41,7 +46,6 @@ static bool tmpfs_can_hold_uppers(void)
 /* A limit that was asked for must fit on the disk; a default must leave the reserve. */
 static int enough_disk(const char *store, uint64_t size, bool asked, struct err **e)
 {
-    const uint64_t reserve = 512ULL << 20;
     struct statvfs v;
     char want[24], have[24];
     uint64_t avail;
@@ -49,9 +53,9 @@ static int enough_disk(const char *store, uint64_t size, bool asked, struct err 
     if (statvfs(store, &v) < 0)
         return err_sys(e, "look at the store '%s'", store);
     avail = (uint64_t)v.f_bavail * v.f_frsize;
-    if (avail >= reserve && (!asked || size <= avail - reserve))
+    if (avail >= RESERVE && (!asked || size <= avail - RESERVE))
         return 0;
-    format_size(asked ? size : reserve, want);
+    format_size(asked ? size : RESERVE, want);
     format_size(avail, have);
     return err_new(e, ERR_LIMIT,
                    "--disk %s: only %s are free in '%s' (%s stay in reserve); ask for less", want,
@@ -213,14 +217,17 @@ struct tally {
     const char *dir;
     uint64_t bytes, files;
     bool blind; /* something could not be read */
+    bool lost;  /* it goes down further than anybody can count */
 };
 
-static void count_below(int dir, struct tally *t)
+/* Takes the descriptor: there is one for each level, and code inside decides how many levels there are. */
+static void count_below(int fd, struct tally *t, int depth)
 {
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = fdopendir(fd);
     struct dirent *de;
 
+    if (!d)
+        close(fd);
     while (d && (de = readdir(d))) {
         struct stat st;
         if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
@@ -232,10 +239,13 @@ static void count_below(int dir, struct tally *t)
         t->bytes += (uint64_t)st.st_blocks * 512;
         t->files++;
         if (S_ISDIR(st.st_mode)) {
-            AUTOCLOSE int sub =
-                openat(dirfd(d), de->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            int sub = depth < MAX_LEVELS ? openat(dirfd(d), de->d_name,
+                                                  O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                                         : -EMFILE;
             if (sub >= 0)
-                count_below(sub, t);
+                count_below(sub, t, depth + 1);
+            else if (sub == -EMFILE || errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+                t->lost = true;
             else
                 t->blind |= errno == EACCES;
         }
@@ -247,10 +257,18 @@ static void count_below(int dir, struct tally *t)
 static int count_all(void *arg, struct err **e)
 {
     struct tally *t = arg;
-    AUTOCLOSE int fd = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct rlimit old = { 0 }, all;
+
     if (fd < 0)
         return err_sys(e, "open '%s'", t->dir);
-    count_below(fd, t);
+    if (getrlimit(RLIMIT_NOFILE, &old) == 0) {
+        all = (struct rlimit){ old.rlim_max, old.rlim_max };
+        (void)setrlimit(RLIMIT_NOFILE, &all);
+    }
+    count_below(fd, t, 0);
+    if (old.rlim_max)
+        (void)setrlimit(RLIMIT_NOFILE, &old);
     return 0;
 }
 
@@ -264,16 +282,26 @@ uint64_t scratch_used(const char *dir, uint64_t *ret_files)
     *ret_files = t.files;
     if (!t.blind || geteuid() == 0 ||
         (ids_plan(&any, true, &ids, NULL) < 0 && ids_plan(&any, false, &ids, NULL) < 0))
-        return t.bytes;
+        return t.lost ? UINT64_MAX : t.bytes;
     /* a directory that was closed on purpose: root of the sandbox's namespace sees into it */
     shared = mmap(NULL, sizeof t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
-        return t.bytes;
+        return t.lost ? UINT64_MAX : t.bytes;
     shared->dir = dir;
     if (inside_run(&ids, count_all, shared, NULL) == 0) {
-        t.bytes = shared->bytes;
-        *ret_files = shared->files;
+        t = *shared;
+        *ret_files = t.files;
     }
     munmap(shared, sizeof t);
-    return t.bytes;
+    return t.lost ? UINT64_MAX : t.bytes;
+}
+
+bool scratch_over(const struct scratch *s)
+{
+    uint64_t files, used = scratch_used(s->watched, &files);
+    struct statvfs v;
+
+    /* files that were removed and are held open are in no directory; the disk is not filled with them */
+    return used > s->size || files > s->inodes ||
+           (statvfs(s->watched, &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize < RESERVE / 2);
 }

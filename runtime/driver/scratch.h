@@ -29,5 +29,7 @@ int scratch_choose(const struct plan *p, const char *store, const char *at, stru
 void scratch_free_p(struct scratch *s);
 /* In the launcher: mounts it, owned by the sandbox's root. */
 int scratch_mount(const struct scratch *s, const struct ids *ids, struct err **e);
-/* Bytes that a directory takes on disk, and how many files are in it. */
+/* Whether what is watched takes more than it may, or leaves too little of the disk. */
+bool scratch_over(const struct scratch *s);
+/* Bytes that a directory takes on disk, and how many files are in it; UINT64_MAX: too deep to count. */
 uint64_t scratch_used(const char *dir, uint64_t *ret_files);

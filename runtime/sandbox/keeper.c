@@ -167,11 +167,9 @@ void keeper_on_timer(struct keeper *k)
 /* A plain directory has no limit of its own: look now and then, and end the sandbox beyond it. */
 void keeper_on_watch(struct keeper *k)
 {
-    uint64_t n, files;
+    uint64_t n;
     (void)!read(k->watch, &n, sizeof n);
-    if ((scratch_used(k->box.scratch.watched, &files) > k->box.scratch.size ||
-         files > k->box.scratch.inodes) &&
-        !k->finished) {
+    if (!k->finished && scratch_over(&k->box.scratch)) {
         k->finished = true;
         k->res->events |= EVENT_DISK;
         k->res->signal = SIGKILL;

@@ -278,9 +278,7 @@ static bool look(struct live *l)
 /* Only the keeper limits what is written: beyond the limit all commands are ended, petri-init stays. */
 static void watch_disk(struct live *l)
 {
-    uint64_t files, used = scratch_used(l->box.scratch.watched, &files);
-
-    if (used <= l->box.scratch.size && files <= l->box.scratch.inodes)
+    if (!scratch_over(&l->box.scratch))
         return;
     (void)cgroup_kill_others(l->box.cgroup, l->box.init);
     if (!(l->events & EVENT_DISK))
