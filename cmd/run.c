@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "cmd/attach.h"
 #include "cmd/box_opts.h"
 #include "cmd/cmd.h"
 #include "oci/config.h"
@@ -48,19 +49,6 @@ static void take_opt(struct run_flags *f, const char *name, const char *value)
     (void)options_set(&f->o, name, value);
 }
 
-/* Bytes as text; where they are not UTF-8, exact as base64 too. */
-static void json_output(struct jsonw *w, const char *key, const struct str *s)
-{
-    const char *p = s->p ? s->p : "";
-    jw_bytes(w, key, p, s->len);
-    if (utf8_valid(p, s->len))
-        return;
-    AUTOSTR struct str b = STR_INIT;
-    str_add_base64(&b, p, s->len);
-    AUTOFREE char *name = str_printf("%s_base64", key);
-    jw_str(w, name, b.p);
-}
-
 static void json_result(struct jsonw *w, const struct plan *p, const struct run_req *r,
                         const struct run_result *x)
 {
@@ -89,8 +77,8 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
             jw_end_obj(w);
         }
     jw_end_arr(w);
-    json_output(w, "stdout", &r->out.kept);
-    json_output(w, "stderr", &r->err.kept);
+    cmd_json_bytes(w, "stdout", r->out.kept.p, r->out.kept.len);
+    cmd_json_bytes(w, "stderr", r->err.kept.p, r->err.kept.len);
     jw_obj(w, "truncated");
     jw_bool(w, "stdout", r->out.seen > r->out.cap);
     jw_bool(w, "stderr", r->err.seen > r->err.cap);

@@ -168,6 +168,18 @@ static void answer_layers(struct live *l, struct asker *a, const struct strv *ch
     }
 }
 
+/* The record could not be written: memory says again what the disk says, and what is mounted. */
+static void forget(struct live *l)
+{
+    struct state disk = { 0 };
+    if (state_read(l->paths, l->state.id, &disk, NULL) < 0) {
+        l->ending = true;
+        return;
+    }
+    state_free_p(&l->state);
+    l->state = disk;
+}
+
 static void do_layer(struct live *l, struct asker *a, const char *message, bool snapshot)
 {
     AUTOSTRV struct strv chain = { 0 };
@@ -184,9 +196,9 @@ static void do_layer(struct live *l, struct asker *a, const char *message, bool 
     if (snapshot)
         snapshot_add(&l->state, &chain, message);
     if ((snapshot || replace) && state_write(l->paths, &l->state, &e) < 0) {
-        /* the record on disk still names the old layers, and they are still mounted */
         live_answer_err(a, e);
-        l->ending = true;
+        forget(l);
+        live_resume(l);
         return;
     }
     if (snapshot)
@@ -239,10 +251,12 @@ static void do_snapshot_rm(struct live *l, struct asker *a, const char *id)
 {
     struct err *e = NULL;
     if (snapshot_remove(&l->state, id ? id : "", &e) < 0 ||
-        state_write(l->paths, &l->state, &e) < 0)
+        state_write(l->paths, &l->state, &e) < 0) {
         live_answer_err(a, e);
-    else
+        forget(l);
+    } else {
         live_answer(a, "{}");
+    }
 }
 
 static void do_refresh(struct live *l, struct asker *a)
