@@ -13,7 +13,8 @@ enum { WIDTH = 80, COLUMN = 26 };
 static const struct {
     const char *title, *names;
 } groups[] = {
-    { "Sandboxes", "run start stop restart refresh exec shell ls rm logs cp fs inspect jobs wait kill" },
+    { "Sandboxes",
+      "run start stop restart refresh exec shell ls rm logs cp fs inspect jobs wait kill" },
     { "Look back", "status diff snapshot rollback fork history" },
     { "Compare", "experiment try" },
     { "Bring home", "promote approve undo redo stages receipts" },

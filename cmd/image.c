@@ -4,8 +4,8 @@
 #include <getopt.h>
 #include <string.h>
 
-#include "cmd/cmd.h"
 #include "base/paths.h"
+#include "cmd/cmd.h"
 
 /* Options may stand before and after operands: `image inspect NAME --json` reads naturally. */
 struct words {

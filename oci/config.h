@@ -18,9 +18,9 @@ struct bundle {
     const char *userns,
         *netns; /* paths of namespaces to join; NULL only in a weakened test build */
     struct idmap uids, gids;
-    bool root_id;   /* the sandbox's user is root outside: hide what only root may read, too */
+    bool root_id;     /* the sandbox's user is root outside: hide what only root may read, too */
     uint32_t init_id; /* petri-init's own user and group; 0: it is the sandbox's user */
-    uint64_t nproc; /* RLIMIT_NPROC where no cgroup counts processes, else 0 */
+    uint64_t nproc;   /* RLIMIT_NPROC where no cgroup counts processes, else 0 */
 };
 
 /* Protections that a test build can take down one by one; always 0 in a real one. */
