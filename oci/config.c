@@ -150,6 +150,9 @@ static void add_process(struct jsonw *w, const struct plan *p, const struct bund
     jw_arr(w, "rlimits");
     add_rlimit(w, "RLIMIT_NOFILE", RLIMIT_NOFILE, p->nofile.value);
     add_rlimit(w, "RLIMIT_CORE", RLIMIT_CORE, 0);
+    /* what is used of these is missing to whoever started petri, on all of the machine */
+    add_rlimit(w, "RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 4096);
+    add_rlimit(w, "RLIMIT_MSGQUEUE", RLIMIT_MSGQUEUE, 400 << 10);
     if (b->nproc)
         add_rlimit(w, "RLIMIT_NPROC", RLIMIT_NPROC, b->nproc);
     jw_end_arr(w);

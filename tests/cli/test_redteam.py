@@ -3,6 +3,7 @@ import hashlib
 import os
 import re
 import stat
+import subprocess
 
 import pytest
 
@@ -165,3 +166,24 @@ def test_too_deep_is_too_much(life):
     assert r.rc == 137, r
     assert life.sh("true").rc in (0, 137)
     life("rm", "-f", life.status()["name"]).ok()
+
+
+# --- what the kernel counts for the user on all of the machine ----------------------------------------------
+
+TIMERS = """
+import ctypes
+libc, t, n = ctypes.CDLL(None), ctypes.c_void_p(), 0
+while n < 20000 and libc.timer_create(1, 0, ctypes.byref(t)) == 0:
+    n += 1
+print(n, flush=True)
+input()
+"""
+
+
+def test_timers_and_queued_signals_are_few(life):
+    """Each of them takes one from its user's RLIMIT_SIGPENDING, outside as well."""
+    project(life)
+    p = life.begin("exec", "--", "python3", "-c", TIMERS, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    got = int(p.stdout.readline())
+    p.communicate(b"\n", timeout=60)
+    assert 100 < got <= 4096
