@@ -155,7 +155,7 @@ def test_deep_tree_inside(petri):
 
 def test_deep_tree_is_removed_with_a_kept_sandbox(petri):
     petri.own_store(kept=True)
-    script = "import os\nfor i in range(3000):\n os.mkdir('d'); os.chdir('d')\nprint(os.environ['SANDBOX_ID'])\n"
+    script = "import os\nfor i in range(1800):\n os.mkdir('d'); os.chdir('d')\nprint(os.environ['SANDBOX_ID'])\n"
     ident = petri.run("--keep", "--", "python3", "-c", script).ok().out.strip()
     petri.run(ident, sub="rm").ok()
     assert listing(os.path.join(petri.store, "sandboxes")) == []
