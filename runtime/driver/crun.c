@@ -2,8 +2,25 @@
 
 #include <config.h> /* libcrun's own, before its headers */
 
+#include <fcntl.h>
 #include <libcrun/container.h>
 #include <libcrun/error.h>
+#include <string.h>
+
+#include "base/fs.h"
+
+/* Each sandbox has a key ring of its own, and the kernel counts an ordinary user's. */
+static int no_more_keys(struct err **e)
+{
+    AUTOFREE char *text = NULL;
+    if (fs_read(AT_FDCWD, "/proc/sys/kernel/keys/maxkeys", 64, &text, NULL, NULL) == 0)
+        text[strcspn(text, "\n")] = '\0';
+    return err_new(
+        e, ERR_LIMIT,
+        "this user has as many keys as the kernel allows (kernel.keys.maxkeys is %s, and "
+        "about as many sandboxes fit); stop some, or raise it with sysctl",
+        text ? text : "200");
+}
 
 int crun_run(const struct crun_req *r, struct err **e)
 {
@@ -22,8 +39,10 @@ int crun_run(const struct crun_req *r, struct err **e)
     c = libcrun_container_load_from_memory(r->config, &lerr);
     rc = c ? libcrun_container_run(&ctx, c, 0, &lerr) : -1;
     if (rc < 0 && lerr) {
-        rc = err_new(e, ERR_FAILED, "%s%s%s", lerr->msg, lerr->status ? ": " : "",
-                     lerr->status ? strerror(lerr->status) : "");
+        rc = lerr->status == EDQUOT && strstr(lerr->msg, "keyring")
+                 ? no_more_keys(e)
+                 : err_new(e, ERR_FAILED, "%s%s%s", lerr->msg, lerr->status ? ": " : "",
+                           lerr->status ? strerror(lerr->status) : "");
         libcrun_error_release(&lerr);
         return rc;
     }
