@@ -259,3 +259,10 @@ bool json_bool(const struct json *obj, const char *key)
     const struct json *v = json_get(obj, key);
     return v && v->type == JSON_BOOL && v->boolean;
 }
+
+void json_strings(const struct json *list, struct strv *ret)
+{
+    for (size_t i = 0; list && i < list->n; i++)
+        if (list->items[i]->type == JSON_STRING)
+            strv_add(ret, list->items[i]->string);
+}

@@ -35,6 +35,8 @@ const char *json_str(const struct json *obj, const char *key);
 const struct json *json_arr(const struct json *obj, const char *key);
 bool json_u64(const struct json *obj, const char *key, uint64_t *ret);
 bool json_bool(const struct json *obj, const char *key);
+/* Adds the strings of an array; NULL has none. */
+void json_strings(const struct json *list, struct strv *ret);
 
 /* Writer: puts commas and escapes by itself. A key of NULL means "an element of an array". */
 struct jsonw {

@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <time.h>
 
+#include "base/clock.h"
 enum { DRAIN_MS = 100, GRACE_MS = 2000 };
 
 struct session {
@@ -18,13 +19,6 @@ struct session {
     int pending_signal;
     uint64_t until; /* the deadline, or how long we wait for the pipes to close; 0: none */
 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static int open_signals(void)
 {
@@ -79,7 +73,7 @@ static int on_control(struct session *n, struct petri_error *e)
             n->a->end = ev;
             n->ended = true;
             streams_ended(&n->streams);
-            n->until = now_ms() + DRAIN_MS;
+            n->until = clock_ms(CLOCK_BOOTTIME) + DRAIN_MS;
             return ev.type == PETRI_FAILED ? -1 : 0;
         }
     }
@@ -92,7 +86,7 @@ static int patience(const struct session *n)
     uint64_t now;
     if (!n->until || (n->ended && streams_pending(&n->streams)))
         return -1;
-    now = now_ms();
+    now = clock_ms(CLOCK_BOOTTIME);
     return now < n->until ? (int)(n->until - now) : 0;
 }
 
@@ -133,7 +127,7 @@ int attach_run(struct attach *a, struct petri_sandbox *s, const struct petri_exe
                struct petri_error *e)
 {
     struct session n = { .a = a, .streams = { .tty = -1, .master = -1 } };
-    uint64_t began = now_ms();
+    uint64_t began = clock_ms(CLOCK_BOOTTIME);
     int ours[3], rc;
 
     a->end = (struct petri_event){ .status = 125, .exit_code = -1 };
@@ -153,6 +147,6 @@ int attach_run(struct attach *a, struct petri_sandbox *s, const struct petri_exe
         streams_close(&n.streams);
     }
     close(n.signals);
-    a->wall_ms = now_ms() - began;
+    a->wall_ms = clock_ms(CLOCK_BOOTTIME) - began;
     return rc;
 }

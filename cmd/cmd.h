@@ -61,6 +61,8 @@ void cmd_suggest(const struct cmd *const *list, const char *word, struct str *ou
 const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const char **value,
                                bool *bad);
 
+/* A closed stdin or stdout must not become the number of one of our own sockets; false: it can't be helped. */
+bool cmd_have_stdio(void);
 /* Prints "petri: MSG" on stderr. Returns `status`, so that `return cmd_fail(...)` reads well. */
 int cmd_fail(int status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints the error chain on one line ("petri: ...") and frees it; as JSON {"error":{"code","message"}}

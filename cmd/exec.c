@@ -242,15 +242,6 @@ static int run_detached(const struct exec_flags *f, struct petri_sandbox *s, str
     return 0;
 }
 
-/* A closed stdin or stdout must not become the number of one of our own sockets. */
-static bool have_stdio(void)
-{
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-            return false;
-    return true;
-}
-
 static int exec_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(flags_free_p) struct exec_flags f = { 0 };
@@ -261,7 +252,7 @@ static int exec_run(const struct cmd *c, int argc, char **argv)
     struct err *why = NULL;
     bool bad = false;
 
-    if (!have_stdio())
+    if (!cmd_have_stdio())
         return 125;
     while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
         take_opt(&f, o->name, value);
@@ -290,7 +281,7 @@ static int shell_run(const struct cmd *c, int argc, char **argv)
     struct err *why = NULL;
     bool bad = false;
 
-    if (!have_stdio())
+    if (!cmd_have_stdio())
         return 125;
     while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
         take_opt(&f, o->name, value);

@@ -2,6 +2,7 @@
  * Uses: getopt_long, and with it optind: one command is parsed at a time.
  */
 #include <assert.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <string.h>
@@ -254,6 +255,14 @@ void cmd_suggest(const struct cmd *const *list, const char *word, struct str *ou
     }
     if (out->len)
         str_add(out, "?)");
+}
+
+bool cmd_have_stdio(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    return true;
 }
 
 int cmd_exec(const struct cmd *c, int argc, char **argv)

@@ -248,10 +248,8 @@ static int run_run(const struct cmd *c, int argc, char **argv)
     bool bad = false;
     int rc;
 
-    /* a closed stdin or stdout must not become the number of one of our own sockets */
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-            return 125;
+    if (!cmd_have_stdio())
+        return 125;
     while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
         take_opt(&f, o->name, value);
     if (bad)

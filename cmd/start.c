@@ -25,9 +25,8 @@ uint64_t life_now_us(void)
 /* What a process that goes on as a keeper must not inherit. */
 static bool settle_process(void)
 {
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-            return false;
+    if (!cmd_have_stdio())
+        return false;
     /* a pipe that the caller happens to have must not stay open for days */
     (void)close_range(3, ~0U, 0);
     signal(SIGPIPE, SIG_IGN);

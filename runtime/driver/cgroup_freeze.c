@@ -10,14 +10,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/clock.h"
 enum { PATIENCE_MS = 20000 }; /* on a busy machine everything must run once more to halt */
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 void cgroup_thaw_leaf(int dir)
 {
@@ -96,12 +90,12 @@ static bool v1_is_frozen(int dir)
 
 static bool by_kernel(struct cgroup *c)
 {
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = clock_ms(CLOCK_MONOTONIC) + PATIENCE_MS;
     bool v2 = c->frozen == FROZEN_V2, done;
 
     while (!(done = v2 ? cgroup_get_number(c->fds[0], "cgroup.events", "frozen") == 1
                        : v1_is_frozen(c->fds[CTL_FREEZER])) &&
-           now_ms() < end)
+           clock_ms(CLOCK_MONOTONIC) < end)
         cgroup_pause_us(200);
     return done;
 }
@@ -122,7 +116,7 @@ static void release_children(const struct cgroup_procs *l, pid_t parent)
  * no new ones. The list of children may lack one while others end, hence two quiet rounds. */
 static bool by_signal(struct cgroup *c)
 {
-    uint64_t end = now_ms() + PATIENCE_MS;
+    uint64_t end = clock_ms(CLOCK_MONOTONIC) + PATIENCE_MS;
 
     for (int quiet = 0, round = 1; quiet < 2; round++) {
         AUTOPROCS struct cgroup_procs l = { 0 };
@@ -142,7 +136,7 @@ static bool by_signal(struct cgroup *c)
                 release_children(&l, p->pid);
         }
         quiet = busy ? 0 : quiet + 1;
-        if (busy && now_ms() >= end)
+        if (busy && clock_ms(CLOCK_MONOTONIC) >= end)
             return false;
         if (busy)
             cgroup_pause_us(500);

@@ -86,17 +86,18 @@ int sandbox_stop(const struct paths *paths, const char *id, struct err **e)
 
 /* --- layers of one that is stopped, or of one that runs ------------------------------------------ */
 
-static void strings_of(const struct json *list, struct strv *ret)
+/* Asks the keeper for `op` with one member (key NULL: none). 1: it was done; 0: there is no keeper, and the lock is
+ * ours to do it ourselves. */
+static int ask_or_lock(const struct paths *paths, const char *id, const char *op, const char *key,
+                       const char *value, struct json **ret, int *ret_lock, struct err **e)
 {
-    for (size_t i = 0; list && i < list->n; i++)
-        if (list->items[i]->type == JSON_STRING)
-            strv_add(ret, list->items[i]->string);
-}
+    AUTOJSONW struct jsonw w = { 0 };
 
-/* Asks the keeper; where there is none, does it under the lock. 1: it was done by the keeper. */
-static int ask_or_lock(const struct paths *paths, const char *id, const char *request,
-                       struct json **ret, int *ret_lock, struct err **e)
-{
+    jw_obj(&w, NULL);
+    jw_str(&w, "op", op);
+    if (key)
+        jw_str(&w, key, value);
+    jw_end_obj(&w);
     for (int i = 0; i < 200; i++) {
         CLEANUP(err_free_p) struct err *why = NULL;
         int rc = state_lock(paths, id, ret_lock, &why);
@@ -105,7 +106,7 @@ static int ask_or_lock(const struct paths *paths, const char *id, const char *re
         if (rc != -ERR_BUSY)
             return state_lock(paths, id, ret_lock, e);
         err_free_p(&why);
-        rc = sandbox_ask(paths, id, request, ret, &why);
+        rc = sandbox_ask(paths, id, w.out.p, ret, &why);
         if (rc == 0 && !str_eq(json_str(*ret, "state"), "stopped"))
             return 1;
         if (rc == 0) { /* it ended before it came to our request */
@@ -126,18 +127,13 @@ static int ask_or_lock(const struct paths *paths, const char *id, const char *re
 int sandbox_snapshot(const struct paths *paths, const char *id, const char *message,
                      char **ret_snap, uint64_t *ret_paused_ms, struct err **e)
 {
-    AUTOJSONW struct jsonw w = { 0 };
     AUTOJSON struct json *j = NULL;
     AUTOSTATE struct state s = { 0 };
     AUTOCLOSE int lock = -1, store = -1;
     int rc;
 
     *ret_paused_ms = 0;
-    jw_obj(&w, NULL);
-    jw_str(&w, "op", "snapshot");
-    jw_str(&w, "message", message);
-    jw_end_obj(&w);
-    rc = ask_or_lock(paths, id, w.out.p, &j, &lock, e);
+    rc = ask_or_lock(paths, id, "snapshot", "message", message, &j, &lock, e);
     if (rc < 0)
         return rc;
     if (rc == 1) {
@@ -157,17 +153,11 @@ int sandbox_snapshot(const struct paths *paths, const char *id, const char *mess
 
 int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *snap, struct err **e)
 {
-    AUTOJSONW struct jsonw w = { 0 };
     AUTOJSON struct json *j = NULL;
     AUTOSTATE struct state s = { 0 };
     AUTOCLOSE int lock = -1;
-    int rc;
+    int rc = ask_or_lock(paths, id, "snapshot_rm", "snapshot", snap, &j, &lock, e);
 
-    jw_obj(&w, NULL);
-    jw_str(&w, "op", "snapshot_rm");
-    jw_str(&w, "snapshot", snap);
-    jw_end_obj(&w);
-    rc = ask_or_lock(paths, id, w.out.p, &j, &lock, e);
     if (rc != 0)
         return rc < 0 ? rc : 0;
     if ((rc = state_read(paths, id, &s, e)) < 0 || (rc = snapshot_remove(&s, snap, e)) < 0)
@@ -178,18 +168,12 @@ int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *s
 int sandbox_rollback(const struct paths *paths, const char *id, const char *snap, char **ret_saved,
                      struct err **e)
 {
-    AUTOFREE char *message = str_printf("before rollback to %s", snap);
-    AUTOJSONW struct jsonw w = { 0 };
     AUTOJSON struct json *j = NULL;
     AUTOSTATE struct state s = { 0 };
     AUTOCLOSE int lock = -1, store = -1;
     int rc;
 
-    jw_obj(&w, NULL);
-    jw_str(&w, "op", "rollback");
-    jw_str(&w, "snapshot", snap);
-    jw_end_obj(&w);
-    rc = ask_or_lock(paths, id, w.out.p, &j, &lock, e);
+    rc = ask_or_lock(paths, id, "rollback", "snapshot", snap, &j, &lock, e);
     if (rc < 0)
         return rc;
     if (rc == 1) {
@@ -198,13 +182,10 @@ int sandbox_rollback(const struct paths *paths, const char *id, const char *snap
     }
     if ((rc = store_lock_shared(paths, &store, e)) < 0 || (rc = state_read(paths, id, &s, e)) < 0)
         return rc;
-    if (!snapshot_find(&s, snap, e))
-        return -ERR_NOT_FOUND;
-    if ((rc = state_freeze(paths, &s, e)) < 0)
+    if ((rc = snapshot_back(paths, &s, snap, e)) < 0)
         return rc;
-    snapshot_add(&s, &s.chain, message);
     *ret_saved = str_dup(s.snaps[s.n_snaps - 1].id);
-    if ((rc = snapshot_back(paths, &s, snap, e)) < 0 || (rc = state_write(paths, &s, e)) < 0)
+    if ((rc = state_write(paths, &s, e)) < 0)
         return rc;
     events_add(paths, "rollback", &s, NULL);
     return 0;
@@ -247,13 +228,13 @@ static int frozen_chain(const struct paths *paths, const char *id, struct state 
 {
     AUTOJSON struct json *j = NULL;
     AUTOCLOSE int lock = -1;
-    int rc = ask_or_lock(paths, id, "{\"op\":\"layer\"}", &j, &lock, e);
+    int rc = ask_or_lock(paths, id, "layer", NULL, NULL, &j, &lock, e);
 
     if (rc < 0)
         return rc;
     if (rc == 1) {
         json_u64(j, "paused_ms", paused_ms);
-        strings_of(json_arr(j, "chain"), chain);
+        json_strings(json_arr(j, "chain"), chain);
         return state_read(paths, id, ret, e);
     }
     if ((rc = state_read(paths, id, ret, e)) < 0)

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "runtime/init/proto.h"
 #include "runtime/sandbox/events.h"
@@ -19,13 +20,6 @@
 #include "runtime/sandbox/run.h"
 
 enum { START_TIMEOUT_MS = 60000, TICK_MIN_MS = 250, TICK_MAX_MS = 4000, ANSWER_MS = 5000 };
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 /* A listening socket in the directory `dir`; bound through the directory, since a socket's path is short. */
 static int listen_at(int dir, const char *name, int *ret, struct err **e)
@@ -138,7 +132,7 @@ static int on_report(struct live *l, struct err **e)
 
 static int bring_up(struct live *l, struct err **e)
 {
-    uint64_t end = now_ms() + START_TIMEOUT_MS;
+    uint64_t end = clock_ms(CLOCK_BOOTTIME) + START_TIMEOUT_MS;
     int rc = box_launch(&l->box, false, e);
 
     if (rc == 0)
@@ -149,7 +143,7 @@ static int bring_up(struct live *l, struct err **e)
     while (rc == 0) {
         struct pollfd fds[] = { { .fd = l->box.control, .events = POLLIN },
                                 { .fd = l->box.launcher.report, .events = POLLIN } };
-        uint64_t now = now_ms();
+        uint64_t now = clock_ms(CLOCK_BOOTTIME);
         if (now >= end || (fds[0].fd < 0 && fds[1].fd < 0))
             rc = err_new(e, ERR_FAILED, "the sandbox did not come up");
         else if (poll(fds, 2, (int)(end - now)) < 0 && errno != EINTR)
@@ -203,7 +197,7 @@ int live_up(struct live *l, struct err **e)
         return rc;
     }
     bound_waits(l->box.control);
-    l->started_ms = l->active_ms = now_ms();
+    l->started_ms = l->active_ms = clock_ms(CLOCK_BOOTTIME);
     set_tick(l, TICK_MIN_MS);
     return 0;
 }
@@ -307,7 +301,7 @@ static void watch_sockets(struct live *l)
 
 static void on_tick(struct live *l)
 {
-    uint64_t n, now = now_ms();
+    uint64_t n, now = clock_ms(CLOCK_BOOTTIME);
     bool busy;
 
     (void)!read(l->tick, &n, sizeof n);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "runtime/driver/inside.h"
 #include "runtime/sandbox/events.h"
@@ -16,22 +17,15 @@
 
 enum { REQUEST_MAX = 1 << 20, SEND_MS = 1000 };
 
-static uint64_t now_ms(int clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Somebody who does not read is not waited for long. */
 static void send_all(int fd, const char *p, size_t n)
 {
-    uint64_t end = now_ms(CLOCK_MONOTONIC) + SEND_MS;
+    uint64_t end = clock_ms(CLOCK_MONOTONIC) + SEND_MS;
 
     while (n > 0) {
         struct pollfd room = { .fd = fd, .events = POLLOUT };
         ssize_t did = send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        uint64_t now = now_ms(CLOCK_MONOTONIC);
+        uint64_t now = clock_ms(CLOCK_MONOTONIC);
         if (did < 0 && ((errno != EAGAIN && errno != EINTR) || now >= end))
             return;
         if (did < 0)
@@ -96,14 +90,14 @@ static int copy_layer(void *arg, struct err **e)
 static int copy_paused(struct live *l, const char *to, uint64_t *ret_ms, struct err **e)
 {
     struct copying c = { l->plan->top, to };
-    uint64_t from = now_ms(CLOCK_MONOTONIC);
+    uint64_t from = clock_ms(CLOCK_MONOTONIC);
     int rc = cgroup_freeze(l->box.cgroup, e);
 
     if (rc < 0)
         return rc;
     rc = inside_run(&l->box.ids, copy_layer, &c, e);
     cgroup_thaw(l->box.cgroup);
-    *ret_ms = now_ms(CLOCK_MONOTONIC) - from;
+    *ret_ms = clock_ms(CLOCK_MONOTONIC) - from;
     return rc;
 }
 
@@ -210,10 +204,9 @@ static void do_layer(struct live *l, struct asker *a, const char *message, bool 
 /* Ends everything inside, keeps what was there as a snapshot, and goes on from the older one. */
 static void do_rollback(struct live *l, struct asker *a, const char *to)
 {
-    AUTOFREE char *message = str_printf("before rollback to %s", to ? to : "");
+    AUTOFREE char *saved = NULL;
     AUTOCLOSE int store = -1;
     struct err *e = NULL;
-    const char *saved;
 
     if (!to || !snapshot_find(&l->state, to, &e) || store_lock_shared(l->paths, &store, &e) < 0) {
         live_answer_err(a, e);
@@ -221,19 +214,14 @@ static void do_rollback(struct live *l, struct asker *a, const char *to)
     }
     box_end(&l->box);
     box_wait(&l->box);
-    if (state_freeze(l->paths, &l->state, &e) < 0) {
-        live_answer_err(a, e);
-        l->ending = true;
-        return;
-    }
-    snapshot_add(&l->state, &l->state.chain, message);
-    saved = l->state.snaps[l->state.n_snaps - 1].id;
     if (snapshot_back(l->paths, &l->state, to, &e) < 0 ||
         state_write(l->paths, &l->state, &e) < 0) {
         live_answer_err(a, e);
         l->ending = true;
         return;
     }
+    /* a copy: new walls may bring a shorter chain, and with it another record in memory */
+    saved = str_dup(l->state.snaps[l->state.n_snaps - 1].id);
     if (live_replace(l, &e) < 0) {
         live_answer_err(a, e);
         return;
@@ -289,7 +277,7 @@ static void do_status(struct live *l, struct asker *a)
     jw_str(&w, "state", "running");
     jw_int(&w, "keeper_pid", getpid());
     jw_int(&w, "init_pid", l->box.init);
-    jw_u64(&w, "uptime_ms", now_ms(CLOCK_BOOTTIME) - l->started_ms);
+    jw_u64(&w, "uptime_ms", clock_ms(CLOCK_BOOTTIME) - l->started_ms);
     jw_double(&w, "cpu_seconds", (double)s.cpu_usec / 1e6);
     jw_u64(&w, "memory", s.memory_now);
     jw_u64(&w, "memory_peak", s.memory_peak);

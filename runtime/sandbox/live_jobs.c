@@ -108,9 +108,7 @@ int job_start(struct live *l, const struct json *r, unsigned *ret_number, struct
         free(j);
         return rc;
     }
-    for (size_t i = 0; i < argv->n; i++)
-        if (argv->items[i]->type == JSON_STRING)
-            strv_add(&j->argv, argv->items[i]->string);
+    json_strings(argv, &j->argv);
     j->created = state_now();
     l->jobs = realloc(l->jobs, (l->n_jobs + 1) * sizeof(struct job *));
     if (!l->jobs)

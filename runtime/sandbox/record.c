@@ -143,13 +143,6 @@ int state_write(const struct paths *paths, const struct state *s, struct err **e
     return fs_write_atomic(AT_FDCWD, path, w.out.p, w.out.len, 0600, e);
 }
 
-static void read_list(const struct json *list, struct strv *ret)
-{
-    for (size_t i = 0; list && i < list->n; i++)
-        if (list->items[i]->type == JSON_STRING)
-            strv_add(ret, list->items[i]->string);
-}
-
 static void read_snapshots(const struct json *list, struct state *s)
 {
     s->snaps = list && list->n ? mem_zalloc(list->n * sizeof *s->snaps) : NULL;
@@ -161,7 +154,7 @@ static void read_snapshots(const struct json *list, struct state *s)
         x->id = str_dup(json_str(j, "id"));
         x->created = str_dup(json_str(j, "created"));
         x->message = str_dup(json_str(j, "message"));
-        read_list(json_arr(j, "chain"), &x->chain);
+        json_strings(json_arr(j, "chain"), &x->chain);
     }
 }
 
@@ -201,7 +194,7 @@ int state_read(const struct paths *paths, const char *id, struct state *ret, str
         else if (m->kind == FLAG)
             *(bool *)field(&s, m) = json_bool(j, m->name);
         else
-            read_list(json_arr(j, m->name), field(&s, m));
+            json_strings(json_arr(j, m->name), field(&s, m));
     }
     read_snapshots(json_arr(j, "snapshots"), &s);
     if (s.schema > STATE_SCHEMA)

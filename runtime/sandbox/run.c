@@ -13,18 +13,12 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "runtime/init/proto.h"
 #include "runtime/sandbox/keeper.h"
 #include "runtime/sandbox/state.h"
 #include "runtime/sandbox/store_lock.h"
-
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static int send_request(struct keeper *k, const int stdio[3])
 {
@@ -251,7 +245,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
                         .lock = -1,
                         .store = -1,
                         .streams = { .tty = -1, .master = -1 } };
-    uint64_t started = now_ms();
+    uint64_t started = clock_ms(CLOCK_MONOTONIC);
     int rc;
 
     *ret = (struct run_result){ .exit_code = -1, .status = 125 };
@@ -277,7 +271,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
     else if (k.lock >= 0)
         (void)state_remove(r->paths, r->plan->id, NULL);
     keeper_close(&k);
-    ret->wall_ms = now_ms() - started;
+    ret->wall_ms = clock_ms(CLOCK_MONOTONIC) - started;
     return rc;
 }
 

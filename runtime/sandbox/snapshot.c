@@ -111,16 +111,19 @@ int snapshot_remove(struct state *s, const char *id, struct err **e)
 int snapshot_back(const struct paths *paths, struct state *s, const char *id, struct err **e)
 {
     const struct snapshot *x = snapshot_find(s, id, e);
-    AUTOFREE char *new = NULL;
+    AUTOFREE char *new = NULL, *message = str_printf("before rollback to %s", id);
     AUTOSTRV struct strv chain = { 0 };
     int rc;
 
     if (!x)
         return -ERR_NOT_FOUND;
-    if ((rc = layer_new(paths, &new, e)) < 0)
-        return rc;
     for (size_t i = 0; i < x->chain.n; i++)
         strv_add(&chain, x->chain.v[i]);
+    if ((rc = state_freeze(paths, s, e)) < 0)
+        return rc;
+    snapshot_add(s, &s->chain, message);
+    if ((rc = layer_new(paths, &new, e)) < 0)
+        return rc;
     strv_free_p(&s->chain);
     s->chain = chain;
     chain = (struct strv){ 0 };

@@ -17,5 +17,5 @@ int state_freeze(const struct paths *paths, struct state *s, struct err **e);
 void snapshot_add(struct state *s, const struct strv *chain, const char *message);
 const struct snapshot *snapshot_find(const struct state *s, const char *id, struct err **e);
 int snapshot_remove(struct state *s, const char *id, struct err **e);
-/* Back to a snapshot: its chain under a new top. */
+/* Back to a snapshot: its chain under a new top. What was there becomes a snapshot too, the record's last. */
 int snapshot_back(const struct paths *paths, struct state *s, const char *id, struct err **e);
