@@ -226,14 +226,14 @@ void state_sweep(const struct paths *paths)
     while (d && (de = readdir(d))) {
         AUTOFREE char *dir = state_dir(paths, de->d_name), *record = path_join(dir, "state.json");
         AUTOCLOSE int lock = -1;
-        struct stat st;
         bool new = str_starts(de->d_name, ".new-");
         if ((de->d_name[0] == '.' && !new) || fs_exists(record) ||
             (take_lock(dir, new ? 0 : O_CREAT, &lock) < 0 && (!new || errno != ENOENT)))
             continue;
-        /* one that nobody has locked yet may be locked the next moment; it has a minute for that */
-        if (lock < 0 && (stat(dir, &st) < 0 || time(NULL) - st.st_mtime <= 60))
+        if (lock < 0) {
+            (void)rmdir(dir); /* without a lock it is empty; whoever is about to lock it makes another one */
             continue;
+        }
         remove_lost_links(paths, de->d_name);
         (void)inside_remove(dir, NULL);
     }

@@ -220,7 +220,7 @@ def wait_for(cond, seconds=60, what="it"):
         v = cond()
         if v:
             return v
-        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
+        assert time.monotonic() < end, f"{what() if callable(what) else what} did not happen within {seconds} s"
         time.sleep(0.01)
 
 

@@ -61,11 +61,14 @@ class Life:
 
     def clear(self):
         """Removes all of them; one whose maker was killed may still appear."""
+        said = None
+
         def none_left():
+            nonlocal said
             ids = self("ls", "-q").ok().out.split()
-            self("rm", "-f", *ids) if ids else self("prune", "-f")
+            said = self("rm", "-f", *ids) if ids else self("prune", "-f")
             return not self.rest()
-        wait_for(none_left, what="an empty store")
+        wait_for(none_left, what=lambda: f"an empty store ({said}; {self.rest()})")
 
     def whole(self):
         """petri fsck finds nothing but what a sweep would take."""
