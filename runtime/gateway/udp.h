@@ -1,0 +1,25 @@
+/* gateway/udp.h - datagrams of a sandbox under the policy `full`.
+ *
+ * Each pair of (sandbox address and port, destination address and port) is a flow with a connected socket in
+ * the host's network, judged like a connection; what comes back goes into the sandbox with the address it
+ * was sent to as its source. Bounded: UDP_FLOWS at a time (the one idle longest gives way), UDP_IDLE_MS
+ * without a datagram ends it.
+ *
+ * Owns:  gw->udp: both sockets of the feed and all flows.
+ * Uses:  resolve for fake addresses, hostaddr, the gateway's limits and its log (one line per flow).
+ */
+#pragma once
+#include "base/err.h"
+
+struct gw;
+
+enum {
+    UDP_FLOWS = 1024,
+    UDP_IDLE_MS = 60000,
+    UDP_IDLE_DNS_MS = 10000, /* port 53 of others than our own resolver */
+    UDP_HELD = 4,            /* datagrams kept while a name is resolved */
+};
+
+/* Takes both sockets (FEED_TPROXY_UDP, FEED_RAW); replaces those of older walls. */
+int udp_start(struct gw *gw, int tproxy, int raw, struct err **e);
+void udp_stop(struct gw *gw); /* fine where nothing was started */
