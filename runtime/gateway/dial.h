@@ -1,9 +1,9 @@
-/* gateway/dial.h - a connection to the world: by name or by address, judged, then connected.
+/* runtime/gateway/dial.h - a connection to the world: by name or by address, judged, then connected.
  *
  * A name is resolved by the host at this very moment and every address it has is judged; those the
  * policy refuses are skipped, what is left is tried in turn (IPv4 and IPv6 alternating, the next one
  * after a failure or 300 ms, at most six). The sockaddr that was judged is the one connected.
- * Where the host reaches the world through a proxy, so does this (gateway/proxy.h).
+ * Where the host reaches the world through a proxy, so does this (proxy.h).
  *
  * Owns:  its sockets until one is handed over.
  * Uses:  resolve, hostaddr, proxy; the policy of the gateway, as it is when the address is judged.

@@ -1,6 +1,6 @@
-/* gateway/hostaddr.h - whether an address is one of the host's own (or a broadcast there): the kernel's
+/* runtime/gateway/hostaddr.h - whether an address is one of the host's own (or a broadcast there): the kernel's
  * routing table answers, so that addresses of every interface, added later ones too, count.
- * Owns:  gw->hostaddr: one rtnetlink socket.
+ * Owns:  gw->host: one rtnetlink socket.
  */
 #pragma once
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 struct gw;
 
-int hostaddr_open(struct gw *gw, struct err **e);
-void hostaddr_close(struct gw *gw);
+int hostaddr_new(struct gw *gw, struct err **e);
+void hostaddr_free(struct gw *gw);
 /* True also for the unspecified address, and where the kernel gives no clear answer. */
-bool hostaddr_is_local(struct gw *gw, const struct net_addr *a);
+bool hostaddr_local(struct gw *gw, const struct net_addr *a);

@@ -1,4 +1,4 @@
-/* gateway/udp.h - datagrams of a sandbox under the policy `full`.
+/* runtime/gateway/udp.h - datagrams of a sandbox under the policy `full`.
  *
  * Each pair of (sandbox address and port, destination address and port) is a flow with a connected socket in
  * the host's network, judged like a connection; what comes back goes into the sandbox with the address it
@@ -20,6 +20,7 @@ enum {
     UDP_HELD = 4,            /* datagrams kept while a name is resolved */
 };
 
-/* Takes both sockets (FEED_TPROXY_UDP, FEED_RAW); replaces those of older walls. */
-int udp_start(struct gw *gw, int tproxy, int raw, struct err **e);
-void udp_stop(struct gw *gw); /* fine where nothing was started */
+int udp_new(struct gw *gw, struct err **e);
+void udp_free(struct gw *gw);
+/* Takes both sockets (FEED_TPROXY_UDP, FEED_RAW); ends all flows of older walls. -1, -1: none any more. */
+void udp_attach(struct gw *gw, int tproxy, int raw);
