@@ -41,6 +41,8 @@ enum net_class range_class(const struct net_range *r);
 /* 0.0.0.0 and ::, which a kernel takes for itself. */
 bool addr_unspecified(const struct net_addr *a);
 
+/* From 4 or 16 bytes in network order. */
+struct net_addr addr_make(int family, const void *bytes);
 /* "192.0.2.1", "2001:db8::1": the strict spellings only, no zone, no port. 0 or -1. */
 int addr_parse(const char *text, struct net_addr *ret);
 void addr_text(const struct net_addr *a, char buf[INET6_ADDRSTRLEN]);
