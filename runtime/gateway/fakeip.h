@@ -5,7 +5,7 @@
  * live at a time; then the one used longest ago goes, never one that is pinned. An address is given
  * again as late as possible, so that a program that kept an old one finds nobody rather than someone else.
  * Every call takes constant time, whatever names a sandbox asks for.
- * Owns:  its tables: 2.5 MiB of room that is touched as names come in, and one string per name.
+ * Owns:  its tables: less than 3 MiB of room, touched as names come in, and one string per name.
  * Uses:  base/.
  * Crash: all names are forgotten; a program inside asks again.
  */

@@ -70,7 +70,7 @@ struct http {
     enum http_bad bad;
     /* private */
     uint8_t at;
-    bool chunked, has_length, has_te;
+    bool chunked, has_length, secure;
     uint16_t headers;
     uint32_t line,
         seen; /* offsets in the part that is held back: start of a line, first byte not looked at */
