@@ -11,15 +11,22 @@
 
 enum { LIMITS_QUANTUM = 64 * 1024 };
 
-/* A place in the line; embed it. `on` may ask again. */
+/* A place in the line; embed it. `on` is called when bytes are set aside for it: ask again, soon. */
 struct limits_wait {
     struct limits_wait *prev, *next; /* limits': NULL while not in line */
+    size_t grant;                    /* limits': set aside */
     void (*on)(struct limits_wait *);
 };
 
 int limits_new(struct gw *gw, struct err **e);
 void limits_free(struct gw *gw);
-void limits_policy(struct gw *gw); /* rate or total changed */
+/* Called once from the loop when the total is used up. */
+void limits_on_spent(struct gw *gw, void (*spent)(struct gw *));
+/* Bytes that count towards the total already: of a gateway before this one. */
+void limits_used(struct gw *gw, uint64_t bytes);
+unsigned limits_max(const struct gw *gw);   /* connections */
+unsigned limits_pipes(const struct gw *gw); /* a relay may hold at a time, all together */
+void limits_policy(struct gw *gw);          /* rate or total changed */
 
 /* A connection more: false where there are too many. Pairs with limits_leave(). */
 bool limits_enter(struct gw *gw);
