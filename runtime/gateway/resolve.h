@@ -2,7 +2,7 @@
  * /etc/resolv.conf (a stub at 127.0.0.53 is one like others). Asynchronous by c-ares, whose sockets are
  * sources of the gateway's loop. No search domains: a name is what it says.
  *
- * Bounded: RESOLVE_QUERIES at a time (asks for the same name share one), a cache of RESOLVE_CACHE names
+ * Bounded: RESOLVE_QUERIES at a time (asks for the same name share one), a cache of names (namecache.h)
  * for as long as their answers allow, at most RESOLVE_KEEP_MS. Only addresses are kept, never a verdict.
  *
  * Owns:  gw->resolve. A changed /etc/resolv.conf is noticed (within a second) by its mtime.
@@ -28,7 +28,6 @@ struct lookup;
 enum {
     RESOLVE_QUERIES = 256,
     RESOLVE_WAITERS = 16384, /* lookups that share those queries */
-    RESOLVE_CACHE = 512,
     RESOLVE_KEEP_MS = 60000,
     RESOLVE_ADDRS = 32,
 };
