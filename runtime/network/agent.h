@@ -27,9 +27,6 @@ struct agent {
     int fd[FEED_MAX_FDS];             /* -1 once handed out: a dead gateway means refused at once */
 };
 
-/* True where agent_serve() is needed: any policy but none, or published ports. */
-bool agent_needed(const struct net_policy *p);
-
 /* In a single-threaded process with all capabilities in the user namespace that will own the sandbox's
  * network; its own network namespace may be any. Leaves the process in the sandbox's (loopback up). */
 int agent_setup(const struct agent_req *req, struct agent *ret, struct err **e);
