@@ -1,0 +1,332 @@
+#include "runtime/config/jsonc.h"
+
+#include <math.h>
+#include <string.h>
+
+struct parser {
+    struct jsonc *j;
+    const char *p, *end;
+    const char *wrong; /* the first mistake, at p */
+};
+
+static bool fail(struct parser *s, const char *at, const char *wrong)
+{
+    if (!s->wrong) {
+        s->wrong = wrong;
+        s->p = at;
+    }
+    return false;
+}
+
+static uint32_t add_node(struct parser *s, enum json_type type)
+{
+    struct jsonc *j = s->j;
+    if (j->n == j->cap) {
+        j->cap = j->cap + j->cap / 2 + 64;
+        j->nodes = realloc(j->nodes, j->cap * sizeof *j->nodes);
+        if (!j->nodes)
+            abort();
+    }
+    j->nodes[j->n] =
+        (struct jsonc_node){ .start = (uint32_t)(s->p - j->text), .type = (uint8_t)type };
+    return j->n++;
+}
+
+static bool end_node(struct parser *s, uint32_t i)
+{
+    s->j->nodes[i].end = (uint32_t)(s->p - s->j->text);
+    s->j->nodes[i].next = s->j->n;
+    return true;
+}
+
+/* White space and comments. */
+static bool skip(struct parser *s)
+{
+    for (;;) {
+        while (s->p < s->end && strchr(" \t\r\n", *s->p))
+            s->p++;
+        if (s->p == s->end || *s->p != '/')
+            return true;
+        if (s->end - s->p >= 2 && s->p[1] == '/') {
+            const char *nl = memchr(s->p, '\n', (size_t)(s->end - s->p));
+            s->p = nl ? nl : s->end;
+        } else if (s->end - s->p >= 2 && s->p[1] == '*') {
+            const char *close = memmem(s->p + 2, (size_t)(s->end - s->p) - 2, "*/", 2);
+            if (!close)
+                return fail(s, s->p, "a comment that never ends");
+            s->p = close + 2;
+        } else {
+            return fail(s, s->p, "a '/' that begins no comment");
+        }
+    }
+}
+
+/* Four hex digits at p; -1: not that. */
+static int hex4(const char *p, const char *end)
+{
+    int v = 0;
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        const char *digits = "0123456789abcdef", *d = p[i] ? strchr(digits, p[i] | 0x20) : NULL;
+        if (!d || (p[i] < '0' || (p[i] > '9' && p[i] < 'A')))
+            return -1;
+        v = v << 4 | (int)(d - digits);
+    }
+    return v;
+}
+
+static bool escape(struct parser *s)
+{
+    const char *at = s->p;
+    char c = s->end - at > 1 ? at[1] : '\0';
+    int v, low;
+
+    s->p += 2;
+    if (c && strchr("\"\\/bfnrt", c))
+        return true;
+    if (c != 'u' || (v = hex4(at + 2, s->end)) < 0)
+        return fail(s, at, "no escape that JSON knows");
+    s->p += 4;
+    if (v == 0)
+        return fail(s, at, "a NUL in a string");
+    if (v < 0xd800 || v > 0xdfff)
+        return true;
+    low = s->end - s->p > 6 && s->p[0] == '\\' && s->p[1] == 'u' ? hex4(s->p + 2, s->end) : -1;
+    if (v > 0xdbff || low < 0xdc00 || low > 0xdfff)
+        return fail(s, at, "half of a surrogate pair");
+    s->p += 6;
+    return true;
+}
+
+static bool string(struct parser *s)
+{
+    uint32_t i = add_node(s, JSON_STRING);
+    const char *at = s->p++;
+
+    for (;;) {
+        while (s->p < s->end && (unsigned char)*s->p >= 0x20 && *s->p != '"' && *s->p != '\\')
+            s->p++;
+        if (s->p == s->end || *s->p == '\n')
+            return fail(s, at, "a string that never ends");
+        if (*s->p == '"')
+            break;
+        if (*s->p != '\\')
+            return fail(s, s->p, "a control character in a string");
+        s->j->nodes[i].escaped = true;
+        if (!escape(s))
+            return false;
+    }
+    s->p++;
+    return end_node(s, i);
+}
+
+static bool digits(struct parser *s)
+{
+    const char *at = s->p;
+    while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
+        s->p++;
+    return s->p > at;
+}
+
+static bool number(struct parser *s)
+{
+    uint32_t i = add_node(s, JSON_NUMBER);
+    const char *at = s->p;
+    bool ok, huge = false;
+
+    s->p += *s->p == '-';
+    if (s->p < s->end && *s->p == '0') {
+        s->p++;
+        ok = true;
+    } else {
+        ok = digits(s);
+    }
+    if (ok && s->p < s->end && *s->p == '.') {
+        s->p++;
+        ok = digits(s);
+    }
+    if (ok && s->p < s->end && (*s->p | 0x20) == 'e') {
+        huge = true;
+        s->p++;
+        if (s->p < s->end && (*s->p == '+' || *s->p == '-'))
+            s->p++;
+        ok = digits(s);
+    }
+    if (!ok || (s->p < s->end && strchr("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
+                                        "TUVWXYZ_",
+                                        *s->p)))
+        return fail(s, at, "not a number as JSON writes it");
+    (void)end_node(s, i);
+    if (!huge && s->p - at < 300)
+        return true;
+    AUTOFREE char *text = jsonc_text(s->j, i);
+    return isfinite(strtod(text, NULL)) || fail(s, at, "a number beyond all bounds");
+}
+
+static bool word(struct parser *s)
+{
+    static const struct {
+        const char *text;
+        enum json_type type;
+    } words[] = { { "true", JSON_BOOL }, { "false", JSON_BOOL }, { "null", JSON_NULL } };
+    size_t left = (size_t)(s->end - s->p), n = 0;
+
+    while (n < left && ((s->p[n] | 0x20) >= 'a' && (s->p[n] | 0x20) <= 'z'))
+        n++;
+    for (size_t k = 0; k < ARRAY_LEN(words); k++)
+        if (n == strlen(words[k].text) && memcmp(s->p, words[k].text, n) == 0) {
+            uint32_t i = add_node(s, words[k].type);
+            s->p += n;
+            return end_node(s, i);
+        }
+    return fail(s, s->p, n ? "a word that is not true, false or null" : "no value");
+}
+
+/* --- objects and arrays ------------------------------------------------------------------------- */
+
+struct name {
+    uint64_t hash;
+    uint32_t node;
+};
+
+static int compare_hash(const void *a, const void *b)
+{
+    uint64_t x = ((const struct name *)a)->hash, y = ((const struct name *)b)->hash;
+    return x < y ? -1 : x > y;
+}
+
+static bool same_name(const struct jsonc *j, uint32_t a, uint32_t b)
+{
+    AUTOFREE char *x = jsonc_text(j, a), *y = jsonc_text(j, b);
+    return strcmp(x, y) == 0;
+}
+
+/* A stranger's file may have very many keys: their hashes are sorted. Nobody can aim at the hash, since
+ * where the text lies in memory is part of it. */
+static bool names_differ(struct parser *s, uint32_t object, size_t n)
+{
+    const struct jsonc *j = s->j;
+    AUTOFREE struct name *names = n > 1 ? mem_zalloc(n * sizeof *names) : NULL;
+    size_t k = 0;
+
+    if (n < 2)
+        return true;
+    for (uint32_t i = object + 1; i < j->n; i = j->nodes[i + 1].next) {
+        AUTOFREE char *decoded = j->nodes[i].escaped ? jsonc_text(j, i) : NULL;
+        const char *p = decoded ? decoded : j->text + j->nodes[i].start + 1;
+        size_t len = decoded ? strlen(decoded) : j->nodes[i].end - j->nodes[i].start - 2;
+        uint64_t h = 14695981039346656037ULL ^ (uintptr_t)j->text;
+        for (size_t c = 0; c < len; c++)
+            h = (h ^ (unsigned char)p[c]) * 1099511628211ULL;
+        names[k++] = (struct name){ h, i };
+    }
+    qsort(names, n, sizeof *names, compare_hash);
+    for (size_t a = 1; a < n; a++)
+        for (size_t b = a; b > 0 && names[b - 1].hash == names[a].hash; b--)
+            if (same_name(j, names[a].node, names[b - 1].node)) {
+                uint32_t x = names[a].node, y = names[b - 1].node;
+                return fail(s, j->text + j->nodes[x > y ? x : y].start,
+                            "a key that stands here twice");
+            }
+    return true;
+}
+
+static bool value(struct parser *s, unsigned depth);
+
+static bool member(struct parser *s, unsigned depth)
+{
+    uint32_t key = s->j->n;
+    if (*s->p != '"')
+        return fail(s, s->p, "a key in double quotes is wanted here");
+    if (!string(s) || !skip(s))
+        return false;
+    if (s->p == s->end || *s->p != ':')
+        return fail(s, s->p, "a ':' is wanted after a key");
+    s->p++;
+    if (!value(s, depth))
+        return false;
+    s->j->nodes[key].next = s->j->n;
+    return true;
+}
+
+static bool container(struct parser *s, unsigned depth)
+{
+    bool object = *s->p == '{';
+    char close = object ? '}' : ']';
+    const char *open = s->p;
+    uint32_t i = add_node(s, object ? JSON_OBJECT : JSON_ARRAY);
+    size_t n = 0;
+
+    if (depth >= JSONC_MAX_DEPTH)
+        return fail(s, open, "nested too deeply");
+    s->p++;
+    for (;; n++) {
+        if (!skip(s))
+            return false;
+        if (s->p == s->end)
+            return fail(s, open, object ? "an object that never ends" : "an array that never ends");
+        if (*s->p == close)
+            break;
+        if (!(object ? member(s, depth + 1) : value(s, depth + 1)) || !skip(s))
+            return false;
+        if (s->p < s->end && *s->p == ',')
+            s->p++;
+        else if (s->p < s->end && *s->p != close)
+            return fail(s, s->p,
+                        object ? "a ',' or '}' is wanted here" : "a ',' or ']' is wanted here");
+    }
+    s->p++;
+    return (!object || names_differ(s, i, n)) && end_node(s, i);
+}
+
+static bool value(struct parser *s, unsigned depth)
+{
+    if (!skip(s))
+        return false;
+    if (s->p == s->end)
+        return fail(s, s->p, "the end comes where a value is wanted");
+    switch (*s->p) {
+    case '{':
+    case '[':
+        return container(s, depth);
+    case '"':
+        return string(s);
+    case '-':
+    case '0' ... '9':
+        return number(s);
+    default:
+        return word(s);
+    }
+}
+
+static bool valid_text(struct parser *s)
+{
+    uint32_t c;
+    size_t n;
+    for (const char *p = s->p; p < s->end; p += n) {
+        n = (signed char)*p > 0 ? 1 : utf8_decode(p, (size_t)(s->end - p), &c);
+        if (!n || !*p)
+            return fail(s, p, n ? "a NUL" : "bytes that are not UTF-8");
+    }
+    return true;
+}
+
+int jsonc_parse(const char *text, size_t len, struct jsonc *ret, struct err **e)
+{
+    CLEANUP(jsonc_free_p) struct jsonc j = { .text = text, .len = len };
+    struct parser s = { .j = &j, .p = text, .end = text + len };
+    unsigned line, column;
+
+    if (len > JSONC_MAX_SIZE)
+        return err_new(e, ERR_INVALID, "1:1: larger than 4 MB");
+    if (valid_text(&s) && value(&s, 0) && skip(&s) && s.p < s.end)
+        (void)fail(&s, s.p, "something after the end of the value");
+    if (s.wrong) {
+        jsonc_place(&j, (uint32_t)(s.p - text), &line, &column);
+        return err_new(e, ERR_INVALID, "%u:%u: not JSON: %s", line, column, s.wrong);
+    }
+    *ret = j;
+    j = (struct jsonc){ 0 };
+    return 0;
+}
