@@ -96,16 +96,20 @@ static void container_line(struct probe_report *r, const struct probe_host *h,
 
 static void parts_line(struct probe_report *r)
 {
-    struct err *e = NULL;
-    char *init = paths_helper("petri-init", &e);
+    static const char id[] = "parts", title[] = "petri's own parts";
+    static const char whole[] = "install petri as a whole (make install, or the package)";
+    CLEANUP(err_free_p) struct err *e = NULL;
+    AUTOFREE char *init = paths_helper("petri-init", &e), *gateway = NULL;
 
     if (init)
-        probe_add(r, "parts", "petri's own parts", true, PROBE_OK, init, NULL, NULL);
+        gateway = paths_helper("petri-gateway", &e);
+    if (init && gateway)
+        probe_add(r, id, title, true, PROBE_OK, TAKE_PTR(init), NULL, NULL);
     else
-        probe_add(r, "parts", "petri's own parts", true, PROBE_MISSING, err_text(e),
-                  str_dup("no sandbox can start"),
-                  str_dup("install petri as a whole (make install, or the package)"));
-    err_free(e);
+        probe_add(
+            r, id, title, true, init ? PROBE_LIMITED : PROBE_MISSING, err_text(e),
+            str_dup(init ? "sandboxes start with --network none only" : "no sandbox can start"),
+            str_dup(whole));
 }
 
 /* --- all of it ------------------------------------------------------------------------------- */
@@ -187,6 +191,7 @@ void probe_all(const char *store, const char *project, struct probe_report *ret)
     container_line(&r, &h, &t);
     probe_namespaces(&r, &h, &t);
     probe_files(&r, &h, &t, where, existing, cwd ? cwd : "/");
+    probe_network(&r, &h, &t);
     probe_subids(&r, &h);
     probe_cgroups(&r, &h);
     probe_linger(&r, &h);

@@ -5,8 +5,8 @@
  *        `.petri-probe-*` directory beside the store.
  *
  * probe_try.c and probe_ids.c do in forked children what a sandbox would do, probe_host.c reads what
- * is around; the others turn that into lines: probe_userns.c, probe_files.c, probe_limits.c (cgroups,
- * room) and probe_extra.c (useful, not needed). probe.c makes the table.
+ * is around; the others turn that into lines: probe_userns.c, probe_files.c, probe_net.c (tries, too),
+ * probe_limits.c (cgroups, room) and probe_extra.c (useful, not needed). probe.c makes the table.
  */
 #pragma once
 #include <stdbool.h>
@@ -67,6 +67,9 @@ struct probe_tries {
     int store_upper, project_lower;  /* changes in the store; the project below */
     int layers_plus, layers_fd;      /* lowerdir+; layers as file descriptors */
     int seccomp;
+    int net, net_full; /* a gateway's namespaces; with a rule for all ports */
+    int resolver;      /* ENODATA: it names no server */
+    char net_why[200], full_why[200];
     int idmap_project, idmap_usr; /* root: idmapped mounts of these file systems */
     int died;                     /* signal that ended the child, 0 */
     bool as_root;                 /* overlays were tried with root's rights */
@@ -76,7 +79,10 @@ void probe_try(const char *probe_dir, const char *project, struct probe_tries *r
 /* Waits for a child, at most some seconds, then kills it; returns its wait status. */
 int probe_reap(pid_t pid);
 int probe_write(const char *path, const char *text); /* 0 or an errno */
+int probe_map_self(uid_t uid, gid_t gid);            /* in a new user namespace; 0 or an errno */
 void probe_try_idmap(struct probe_tries *t, const char *unused, const char *project);
+void probe_try_net(struct probe_tries *t, const char *unused, const char *unused2);
+void probe_try_resolver(struct probe_tries *t, const char *unused, const char *unused2);
 /* Runs newuidmap and newgidmap on a fresh user namespace; 0 or an errno-like reason. */
 int probe_try_subids(const char *newuidmap, const char *newgidmap, uint64_t uid_start,
                      uint64_t gid_start);
@@ -113,6 +119,7 @@ void probe_namespaces(struct probe_report *r, const struct probe_host *h,
 /* `existing` is the nearest directory above the store that is there. */
 void probe_files(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t,
                  const char *store, const char *existing, const char *project);
+void probe_network(struct probe_report *r, const struct probe_host *h, const struct probe_tries *t);
 void probe_subids(struct probe_report *r, const struct probe_host *h);
 void probe_cgroups(struct probe_report *r, const struct probe_host *h);
 void probe_linger(struct probe_report *r, const struct probe_host *h);

@@ -47,7 +47,7 @@ int probe_write(const char *path, const char *text)
     return fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text) ? errno : 0;
 }
 
-static int map_self(uid_t uid, gid_t gid)
+int probe_map_self(uid_t uid, gid_t gid)
 {
     char line[48];
     int rc = probe_write("/proc/self/setgroups", "deny");
@@ -248,7 +248,7 @@ static void child(struct probe_tries *t, const char *probe_dir, const char *proj
     t->userns = note(unshare(CLONE_NEWUSER));
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the new credentials cleared it */
     if (!t->userns)
-        t->maps = map_self(uid, gid);
+        t->maps = probe_map_self(uid, gid);
     if (!t->maps)
         t->namespaces = other_namespaces(&t->ns_name);
     if (!t->namespaces)
@@ -309,6 +309,9 @@ void probe_try(const char *probe_dir, const char *project, struct probe_tries *r
         .layers_plus = -1,
         .layers_fd = -1,
         .seccomp = -1,
+        .net = -1,
+        .net_full = -1,
+        .resolver = -1,
         .idmap_project = -1,
         .idmap_usr = -1,
     };
@@ -323,6 +326,9 @@ void probe_try(const char *probe_dir, const char *project, struct probe_tries *r
     in_child(child, t, probe_dir, project);
     if (!geteuid() && !t->userns)
         in_child(probe_try_idmap, t, NULL, project);
+    if (!t->namespaces)
+        in_child(probe_try_net, t, NULL, NULL);
+    in_child(probe_try_resolver, t, NULL, NULL);
     *ret = *t;
     munmap(t, sizeof *t);
 }

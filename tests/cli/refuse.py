@@ -1,7 +1,8 @@
 """refuse.py WHAT[:ERRNO],... -- COMMAND...: the command, with a kernel that refuses something.
 
 A seccomp filter stands in for kernels, policies and containers that this machine is not. WHAT is
-unshare (of user namespaces), kill (the same, deadly), maps, overlay, nothing, or a system call.
+unshare (of user namespaces), kill (the same, deadly), maps, overlay, route or netfilter (netlink),
+nothing, or a system call.
 """
 import ctypes
 import os
@@ -9,10 +10,11 @@ import struct
 import sys
 
 CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x20000
+AF_NETLINK, NETLINK = 16, {"route": 0, "netfilter": 12}
 NUMBERS = {"x86_64": {"unshare": 272, "seccomp": 317, "write": 1, "sethostname": 170, "setns": 308,
-                      "umount2": 166, "pivot_root": 155},
+                      "umount2": 166, "pivot_root": 155, "socket": 41},
            "aarch64": {"unshare": 97, "seccomp": 277, "write": 64, "sethostname": 161, "setns": 268,
-                       "umount2": 39, "pivot_root": 41}}[os.uname().machine]
+                       "umount2": 39, "pivot_root": 41, "socket": 198}}[os.uname().machine]
 NUMBERS.update(landlock=444, mount_setattr=442, fsconfig=431, open_tree=428)
 
 
@@ -36,6 +38,10 @@ def rules(word):
     if what == "overlay":  # string options are an overlay's; a plain tmpfs and proc have none
         return (stmt(load, 0) + stmt(jeq, NUMBERS["fsconfig"], 0, 3) + stmt(load, 24) +
                 stmt(jeq, 1, 0, 1) + stmt(give, ret))
+    if what in NETLINK:
+        return (stmt(load, 0) + stmt(jeq, NUMBERS["socket"], 0, 5) + stmt(load, 16) +
+                stmt(jeq, AF_NETLINK, 0, 3) + stmt(load, 32) + stmt(jeq, NETLINK[what], 0, 1) +
+                stmt(give, ret))
     return stmt(load, 0) + stmt(jeq, NUMBERS[what], 0, 1) + stmt(give, ret)
 
 

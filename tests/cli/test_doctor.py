@@ -18,8 +18,8 @@ import helpers
 from helpers import BIN
 
 REQUIRED = {"parts", "userns", "namespaces", "calls", "proc", "seccomp", "overlay"}
-IDS = REQUIRED | {"kernel", "container", "store", "project", "subuid", "cgroup", "linger", "memory",
-                  "disk", "landlock", "kvm", "runtimes"}
+IDS = REQUIRED | {"kernel", "container", "store", "project", "network", "names", "subuid", "cgroup",
+                  "linger", "memory", "disk", "landlock", "kvm", "runtimes"}
 REFUSE = os.path.join(helpers.HERE, "refuse.py")
 MARKED = os.path.exists("/.dockerenv")
 # Before 6.6 an ordinary user's overlay can't have its changes on a tmpfs.
@@ -425,6 +425,52 @@ def test_project_that_can_not_be_a_layer(doctor, petri):
     doctor(*world(script + f"cd {top}/o1"), *USER).expect("project", "ok", "on overlay")
 
 
+# --- network ---------------------------------------------------------------------------------
+
+def test_network(doctor):
+    doctor().expect("network", "ok", "limited allowlist full")
+    d = doctor(*world(":"), *USER, env={"container": "docker"})
+    d.expect("network", "ok", "limited allowlist full")
+
+
+def test_network_namespaces_used_up(doctor):
+    """One is enough for a sandbox with --network none; a gateway needs one more."""
+    d = doctor(*world("echo 1 >/proc/sys/user/max_net_namespaces"), *USER)
+    d.expect("namespaces", "ok").expect("network", "limited", "network namespaces",
+                                        "user.max_net_namespaces=")
+    assert "--network none" in d["network"]["means"] and d.rc == 0
+
+
+def test_network_without_a_cable(doctor):
+    d = doctor(*refuse("route:93"))
+    d.expect("network", "limited")
+    assert "--network none" in d["network"]["means"] and d.rc == 0
+
+
+def test_network_without_nftables(doctor):
+    d = doctor(*refuse("netfilter:93"))
+    d.expect("network", "limited", "none limited allowlist; not full: ", "modprobe nft_tproxy")
+    assert "--network full" in d["network"]["means"] and d.rc == 0
+    doctor(*refuse("nothing")).expect("network", "ok")
+
+
+@pytest.mark.parametrize("text,status,word,fix",
+                         [("nameserver 192.0.2.1\n", "ok", "/etc/resolv.conf", ""),
+                          ("# nobody\n", "limited", "names no server", "nameserver")])
+def test_names(doctor, petri, text, status, word, fix):
+    conf = petri.path("resolv.conf")
+    helpers.write(conf, text, 0o644)
+    over = world(f"mount --bind {conf} $(readlink -f /etc/resolv.conf)")
+    doctor(*over, *USER).expect("names", status, word, fix)
+
+
+def test_names_that_can_not_be_read(doctor, petri):
+    conf = petri.path("resolv.conf")
+    helpers.write(conf, "nameserver 192.0.2.1\n", 0o000)
+    over = world(f"mount --bind {conf} $(readlink -f /etc/resolv.conf)")
+    doctor(*over, *USER).expect("names", "limited", "can't be read", "chmod a+r")
+
+
 # --- ids -------------------------------------------------------------------------------------
 
 def test_no_subuid_range(doctor):
@@ -611,7 +657,11 @@ def test_parts(petri):
     assert (d.rc == 0) == installed
     if not installed:
         d.expect("parts", "missing", "petri-init", "install")
-    shutil.copy(helper_program("petri-init"), alone)
-    p = subprocess.run([os.path.join(alone, os.path.basename(BIN)), "doctor", "--json"],
-                       env=petri.env, capture_output=True, text=True, timeout=120, check=False)
-    Doctor(p).expect("parts", "ok", alone)
+    for name, status in (("petri-init", "limited"), ("petri-gateway", "ok")):
+        shutil.copy(helper_program(name), alone)
+        p = subprocess.run([os.path.join(alone, os.path.basename(BIN)), "doctor", "--json"],
+                           env=petri.env, capture_output=True, text=True, timeout=120, check=False)
+        d = Doctor(p)
+        assert d.rc == 0
+        d.expect("parts", "ok" if installed else status,
+                 alone if installed or status == "ok" else "petri-gateway")
