@@ -1,29 +1,17 @@
 #include "runtime/network/agent.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/netlink.h>
-#include <poll.h>
+#include <linux/sockios.h>
 #include <sched.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <time.h>
+#include <sys/ioctl.h>
 
 #include "base/fs.h"
+#include "runtime/network/agent_impl.h"
 #include "runtime/network/listen.h"
 #include "runtime/network/nl.h"
 #include "runtime/network/tproxy.h"
 #include "runtime/network/veth.h"
-
-enum {
-    DIAL_WAIT_MS = 100,
-    AGAIN_MS = 10, /* between tries while a dead gateway's sockets are still being closed */
-    AGAIN_TIMES = 200,
-};
 
 /* A new network namespace for this process; its descriptor and an rtnetlink socket in it. */
 static int new_net(int *ret_ns, int *ret_nl, struct err **e)
@@ -35,9 +23,9 @@ static int new_net(int *ret_ns, int *ret_nl, struct err **e)
                            "user.max_net_namespaces (sysctl) or remove sandboxes");
         return err_sys(e, "make a network namespace");
     }
-    *ret_ns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
     *ret_nl = nl_open(NETLINK_ROUTE);
-    return *ret_ns < 0 || *ret_nl < 0 ? err_sys(e, "look into a new network namespace") : 0;
+    *ret_ns = *ret_nl < 0 ? -1 : ioctl(*ret_nl, SIOCGSKNS);
+    return *ret_ns < 0 ? err_sys(e, "look into a new network namespace") : 0;
 }
 
 /* Of the namespace this process is in; not to be had where /proc/sys is read-only, and no wall: without
@@ -58,7 +46,7 @@ static void sysctl_gateway(void)
     sysctl_net("/proc/sys/net/ipv4/icmp_ratemask", "0"); /* no kind is limited */
 }
 
-static void add_item(struct agent *a, enum feed_kind kind, uint16_t port)
+void agent_add(struct agent *a, enum feed_kind kind, uint16_t port)
 {
     a->fd[a->n] = -1;
     a->v[a->n++] = (struct feed_item){ .kind = (uint16_t)kind, .port = port };
@@ -69,39 +57,38 @@ static int list_items(struct agent *a, const struct net_policy *p, struct err **
     AUTOFREE uint16_t *ports = NULL;
     size_t n;
 
-    add_item(a, FEED_DNS_UDP, 53);
-    add_item(a, FEED_DNS_TCP, 53);
+    agent_add(a, FEED_DNS_UDP, 53);
+    agent_add(a, FEED_DNS_TCP, 53);
     if (a->full) {
-        add_item(a, FEED_TPROXY_TCP, 0);
-        add_item(a, FEED_TPROXY_UDP, 0);
-        add_item(a, FEED_RAW, 0);
+        agent_add(a, FEED_TPROXY_TCP, 0);
+        agent_add(a, FEED_TPROXY_UDP, 0);
+        agent_add(a, FEED_RAW, 0);
         return 0;
     }
-    add_item(a, FEED_PACKET, 0);
+    agent_add(a, FEED_PACKET, 0);
     n = net_ports(p, &ports);
     if (n > FEED_MAX_FDS - a->n)
         return err_new(e, ERR_LIMIT, "%zu ports are too many for one sandbox; at most %zu", n,
                        FEED_MAX_FDS - a->n);
     for (size_t i = 0; i < n; i++)
-        add_item(a, FEED_TCP, ports[i]);
+        agent_add(a, FEED_TCP, ports[i]);
     return 0;
 }
 
-static void close_items(struct agent *a)
+void agent_close_items(struct agent *a)
 {
     for (size_t i = 0; i < a->n; i++)
         close_p(&a->fd[i]);
 }
 
-/* All sockets of the list, in the gateway's namespace where this process has to be. 0 or -1 with errno. */
-static int open_items(struct agent *a)
+int agent_open_items(struct agent *a)
 {
     for (size_t i = 0; i < a->n; i++) {
         a->fd[i] = a->v[i].kind == FEED_PACKET ? listen_refused(a->v, a->n)
                                                : listen_open(a->v[i].kind, a->v[i].port);
         if (a->fd[i] < 0) {
             int saved = errno;
-            close_items(a);
+            agent_close_items(a);
             errno = saved;
             return -1;
         }
@@ -119,7 +106,7 @@ static int setup_gateway(struct agent *a, const struct net_policy *p, int nl_ins
         (a->full && (rc = tproxy_rules(e)) < 0))
         return rc;
     sysctl_gateway();
-    if (open_items(a) < 0)
+    if (agent_open_items(a) < 0)
         return err_sys(e, "listen in the gateway's namespace");
     if ((rc = veth_wait(nl, e)) < 0)
         return rc;
@@ -144,191 +131,10 @@ int agent_setup(const struct agent_req *req, struct agent *ret, struct err **e)
                                            : setup_gateway(a, req->policy, nl, e);
     }
     if (rc < 0) {
-        close_items(a);
+        agent_close_items(a);
         close_p(&a->inside);
         close_p(&a->outside);
         return err_wrap(e, "the sandbox's network");
     }
     return 0;
-}
-
-/* --- serving ---------------------------------------------------------------------------------- */
-
-static void pause_ms(long ms)
-{
-    const struct timespec t = { .tv_nsec = ms * 1000000 };
-    nanosleep(&t, NULL);
-}
-
-/* This process belongs in the sandbox's network; if it can't go back there it must not go on. */
-static void go(int ns)
-{
-    if (setns(ns, CLONE_NEWNET) < 0)
-        _exit(1);
-}
-
-/* New sockets for a new gateway; those of the old one go when it is dead or has dropped them. */
-static int open_again(struct agent *a)
-{
-    int rc = -1;
-
-    close_p(&a->packet);
-    go(a->outside);
-    for (int i = 0; i < AGAIN_TIMES; i++) {
-        rc = open_items(a);
-        if (rc == 0 || errno != EADDRINUSE)
-            break;
-        pause_ms(AGAIN_MS);
-    }
-    int saved = errno;
-    go(a->inside);
-    errno = saved;
-    return rc;
-}
-
-/* As many sockets on their way at once may be too many for the user: then a moment later. */
-static int send_patiently(int feed, const void *p, size_t n, const int *fds, size_t n_fds)
-{
-    for (int i = 0;; i++) {
-        if (feed_send(feed, p, n, fds, n_fds, 0) == 0)
-            return 0;
-        if (errno != ETOOMANYREFS || i == AGAIN_TIMES)
-            return -1;
-        pause_ms(AGAIN_MS);
-    }
-}
-
-static void answer(struct agent *a, const struct feed_ask *ask, int fd, int error)
-{
-    struct feed_answer r = { .op = ask->op, .tag = ask->tag, .error = fd < 0 ? error : 0 };
-
-    if (send_patiently(a->feed, &r, sizeof r, &fd, fd >= 0) < 0)
-        _exit(errno == EPIPE || errno == ECONNRESET ? 0 : 1);
-}
-
-static void serve_hello(struct agent *a, const struct feed_ask *ask)
-{
-    struct feed_hello h = { .magic = FEED_MAGIC, .tag = ask->tag, .n = (uint32_t)a->n };
-
-    if (a->n && a->fd[0] < 0 && open_again(a) < 0) {
-        answer(a, ask, -1, errno);
-        return;
-    }
-    memcpy(h.v, a->v, a->n * sizeof h.v[0]);
-    if (send_patiently(a->feed, &h, offsetof(struct feed_hello, v) + a->n * sizeof h.v[0], a->fd,
-                       a->n) < 0)
-        _exit(1);
-    for (size_t i = 0; i < a->n; i++)
-        if (a->v[i].kind == FEED_PACKET)
-            a->packet = TAKE_FD(a->fd[i]);
-    close_items(a);
-}
-
-static void serve_listen(struct agent *a, const struct feed_ask *ask)
-{
-    AUTOCLOSE int fd = -1;
-    int error = 0;
-
-    if (a->outside < 0 || a->full) {
-        error = EOPNOTSUPP;
-    } else if (a->n == FEED_MAX_FDS) {
-        error = ENOBUFS;
-    } else {
-        go(a->outside);
-        fd = listen_open(FEED_TCP, ask->port);
-        error = errno;
-        go(a->inside);
-    }
-    if (fd >= 0) {
-        add_item(a, FEED_TCP, ask->port);
-        if (a->packet >= 0)
-            (void)listen_refused_filter(a->packet, a->v, a->n);
-    }
-    answer(a, ask, fd, error);
-}
-
-static void serve_dial(struct agent *a, const struct feed_ask *ask)
-{
-    AUTOCLOSE int fd = listen_dial(ask->port, DIAL_WAIT_MS);
-
-    answer(a, ask, fd, errno);
-}
-
-/* --- becoming small --------------------------------------------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a - *(const int *)b;
-}
-
-static void close_others(const struct agent *a)
-{
-    int keep[FEED_MAX_FDS + 3], n = 0, next = 3;
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    for (int i = 0; i < 3; i++)
-        if (null < 0 || (null != i && dup2(null, i) < 0))
-            close(i);
-    keep[n++] = a->feed;
-    keep[n++] = a->inside;
-    keep[n++] = a->outside;
-    for (size_t i = 0; i < a->n; i++)
-        keep[n++] = a->fd[i];
-    qsort(keep, (size_t)n, sizeof keep[0], by_number);
-    for (int i = 0; i < n; i++) {
-        if (keep[i] > next && close_range((unsigned)next, (unsigned)keep[i] - 1, 0) < 0)
-            _exit(1);
-        if (keep[i] >= next)
-            next = keep[i] + 1;
-    }
-    if (close_range((unsigned)next, ~0U, 0) < 0)
-        _exit(1);
-}
-
-/* setns(2), low ports, packet and transparent sockets: nothing else is needed any more. */
-static void drop_capabilities(void)
-{
-    struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct data[2] = {
-        { .permitted = 1U << CAP_SYS_ADMIN | 1U << CAP_NET_BIND_SERVICE | 1U << CAP_NET_RAW }
-    };
-
-    data[0].effective = data[0].permitted;
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_capset, &head, data) < 0)
-        _exit(1);
-}
-
-_Noreturn void agent_serve(struct agent *a)
-{
-    struct rlimit files;
-
-    prctl(PR_SET_NAME, "petri-agent");
-    prctl(PR_SET_DUMPABLE, 0);
-    close_others(a);
-    drop_capabilities();
-    if (chdir("/") < 0)
-        _exit(1);
-    /* so many sockets may be on their way at once */
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &files);
-    }
-    for (;;) {
-        struct feed_ask ask;
-        size_t n_fds;
-        ssize_t n = feed_recv(a->feed, &ask, sizeof ask, NULL, 0, &n_fds, 0);
-
-        if (n <= 0)
-            _exit(n < 0);
-        if (n != sizeof ask)
-            continue;
-        if (ask.op == FEED_HELLO)
-            serve_hello(a, &ask);
-        else if (ask.op == FEED_LISTEN)
-            serve_listen(a, &ask);
-        else if (ask.op == FEED_DIAL)
-            serve_dial(a, &ask);
-        else
-            answer(a, &ask, -1, EINVAL);
-    }
 }

@@ -100,10 +100,15 @@ static void add_address(struct nl_batch *b, const struct side *s)
                            .ifa_prefixlen = 32,
                            .ifa_scope = RT_SCOPE_UNIVERSE,
                            .ifa_index = (uint32_t)s->index };
-    struct ndmsg n = { .ndm_family = AF_INET, .ndm_ifindex = s->index, .ndm_state = NUD_PERMANENT };
 
     nl_msg(b, RTM_NEWADDR, CREATE, &a, sizeof a, "give an interface its address");
     nl_be32(b, IFA_LOCAL, s->addr);
+}
+
+static void add_neighbour(struct nl_batch *b, const struct side *s)
+{
+    struct ndmsg n = { .ndm_family = AF_INET, .ndm_ifindex = s->index, .ndm_state = NUD_PERMANENT };
+
     nl_msg(b, RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &n, sizeof n, "set a neighbour");
     nl_be32(b, NDA_DST, s->peer);
     add_mac(b, NDA_LLADDR, s->peer);
@@ -117,7 +122,8 @@ static void add_metrics(struct nl_batch *b)
     nl_end(b, m);
 }
 
-/* In the local table: only there the kernel looks when it asks whether an address is its own, and the
+/* Every address, so the gateway needs none of its own, and no loopback.
+ * In the local table: only there the kernel looks when it asks whether an address is its own, and the
  * route to the sandbox must win over the one that makes every address local. */
 static void add_gateway_routes(struct nl_batch *b)
 {
@@ -134,7 +140,7 @@ static void add_gateway_routes(struct nl_batch *b)
                          .rtm_type = RTN_UNICAST };
 
     nl_msg(b, RTM_NEWROUTE, CREATE, &any, sizeof any, "make every address local");
-    nl_u32(b, RTA_OIF, LOOPBACK);
+    nl_u32(b, RTA_OIF, (uint32_t)gateway.index);
     nl_msg(b, RTM_NEWROUTE, CREATE | NLM_F_ACK, &one, sizeof one, "set the route to the sandbox");
     nl_be32(b, RTA_DST, gateway.peer);
     nl_u32(b, RTA_OIF, (uint32_t)gateway.index);
@@ -182,16 +188,16 @@ int veth_make(int nl_sandbox, int nl_gateway, int ns_sandbox, struct err **e)
     struct nl_batch out = { .len = 0 }, in = { .len = 0 };
     int rc;
 
-    add_up(&out, LOOPBACK, 0);
     add_pair(&out, ns_sandbox);
     add_side_up(&out, &gateway);
-    add_address(&out, &gateway);
+    add_neighbour(&out, &gateway);
     add_gateway_routes(&out);
     if ((rc = send_batch(nl_gateway, &out, e)) < 0)
         return rc;
     add_up(&in, LOOPBACK, 0);
     add_side_up(&in, &sandbox);
     add_address(&in, &sandbox);
+    add_neighbour(&in, &sandbox);
     add_sandbox_route(&in);
     return send_batch(nl_sandbox, &in, e);
 }

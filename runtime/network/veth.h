@@ -1,6 +1,6 @@
 /* runtime/network/veth.h - the only cable of a sandbox: a veth pair to its gateway's namespace.
  *
- * In the gateway's namespace every address is local (`local default dev lo`), so a plain listener takes
+ * In the gateway's namespace every address is local (a local default route), so a plain listener takes
  * what was meant for anyone, and a port without one is refused at once by the kernel itself. The sandbox
  * has one address, one route (default, by the gateway) and no IPv6 but its own ::1.
  * Uses:  base/, nl.h.
@@ -19,7 +19,7 @@ enum {
 
 /* Loopback up. `nl`: an rtnetlink socket of the namespace. */
 int veth_loopback(int nl, struct err **e);
-/* The pair, both ends up and configured, loopbacks up as well. */
+/* The pair, both ends up and configured, and the sandbox's loopback. */
 int veth_make(int nl_sandbox, int nl_gateway, int ns_sandbox, struct err **e);
 /* Until packets can pass: the kernel finishes an interface that came up before its peer later, by a
  * worker, and what is sent before that is lost. Call it last. */

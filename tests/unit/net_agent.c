@@ -435,6 +435,7 @@ static void test_early(void)
     int error = connect_to(tcp_socket(&w), "203.0.113.5", 443);
 
     CHECK(error == 0, "%s", strerror(error));
+    CHECK(ask(&w, FEED_LISTEN, 8443, &error) < 0 && error == EINVAL, "too early: %d", error);
     if (get_hello(&w))
         CHECK(readable(item(&w, FEED_TCP, 443)), "nothing to accept");
     stop(&w);
