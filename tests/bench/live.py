@@ -62,7 +62,7 @@ class Home:
 
 
 def start(home, name, project):
-    home.do("start", "--name", name, cwd=project)
+    home.do("start", "--network", "none", "--name", name, cwd=project)
     out = home.do("exec", name, "--", "./probe", cwd=project)
     off = [w for w in verify.WALLS if w not in verify.walls(out)]
     if off:
@@ -114,7 +114,7 @@ def client_rows(scratch, homes, who, rounds, errors):
         lib = os.path.join(os.path.dirname(h.petri), "libpetri.so.0")
         if not os.path.exists(lib):
             return
-        h.do("start", cwd=project)
+        h.do("start", "--network", "none", cwd=project)
         p = h.run([scratch.build_client(lib), project, str(rounds), "5"], project, 600)
         if p.returncode:
             raise Fail(p.stderr.strip()[-300:])
@@ -153,7 +153,8 @@ def fork_cases(found):
         yield h.case("petri-snap-" + key, ["snapshot", snap], project, before=[put(snap)],
                      after=[check(snap)])
         if key.startswith("100-"):
-            yield h.case("petri-run-" + key[4:], ["run", "-q", "--", "true"], project)
+            yield h.case("petri-run-" + key[4:], ["run", "-q", "--network", "none", "--", "true"],
+                         project)
 
 
 def make_sources(found):

@@ -45,7 +45,7 @@ def one(scratch, home, turn):
     top, copy = scratch.path("promote-%d" % turn), scratch.path("promote-%d-copy" % turn)
     make_project(top, home.user)
     time.sleep(0.1)  # files younger than a tick of the kernel's clock count as changed meanwhile
-    home.do("start", cwd=top)
+    home.do("start", "--network", "none", cwd=top)
     if shutil.which("python3"):
         home.do("exec", "--", "python3", "-c", CHANGE_PY, cwd=top, timeout=600)
     else:

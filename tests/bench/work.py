@@ -49,10 +49,11 @@ def places_for(petri, users, top, timer):
     """The host, and a sandbox for each kind of user, all on the same files."""
     owner = users.get("user", users["self"])
     cmd = ["sh", "-c", "exec ./timeit %s <spec" % timer]
+    inside = [petri, "run", "--network", "none", "--", *cmd]
     places = [("host", lambda: samples(owner, cmd, top)),
-              ("user", lambda: samples(owner, [petri, "run", "--", *cmd], top))]
+              ("user", lambda: samples(owner, inside, top))]
     if users["self"].uid == 0:
-        places.append(("root", lambda: samples(users["self"], [petri, "run", "--", *cmd], top)))
+        places.append(("root", lambda: samples(users["self"], inside, top)))
     return places
 
 
