@@ -43,12 +43,12 @@ struct config {
     struct setting *floor; /* what files that need no trust say, alone */
     struct strv
         mistakes; /* "FILE:LINE:COLUMN: KEY: what is wrong"; where there are any, nothing else counts */
-    struct strv files;      /* that were read, in order */
-    struct strv waiting;    /* keys of project files that wait for trust: "image" */
-    struct strv waiting_at; /* where they stand, what they say */
-    struct strv untrusted;  /* files that have them */
-    struct strv locked;     /* "KEY (FILE:LINE:COLUMN), locked by FILE:LINE:COLUMN" */
-    bool agent_missing;     /* an agent was named and no file knows it */
+    struct strv files;                     /* that were read, in order */
+    struct strv waiting;                   /* keys of project files that wait for trust: "image" */
+    struct strv waiting_at;                /* where they stand, what they say */
+    struct strv untrusted, untrusted_text; /* files that have them, with their content */
+    struct strv locked; /* "KEY (FILE:LINE:COLUMN), locked by FILE:LINE:COLUMN" */
+    bool agent_missing; /* an agent was named and no file knows it */
 };
 
 /* Where the machine's and the user's files are; `ret_user` is $XDG_CONFIG_HOME or ~/.config. */
@@ -75,6 +75,12 @@ typedef int config_sink(void *ctx, const char *option, const char *value);
  * Fails where a flag is locked, or where something configured can't be had. */
 int config_apply(const struct config *c, const struct strv *given, config_sink *sink, void *ctx,
                  struct err **e);
+
+/* The JSON schema of a petri.json. */
+char *config_schema(void);
+/* Sets a key in a file's text to `value`, a piece of JSON; comments and layout stay. */
+int config_edit(const char *text, size_t len, size_t key, const char *value, struct str *ret,
+                struct err **e);
 
 /* A ready-made set of values: "resources.memory=1G"; NULL: no such profile. */
 const char *const *config_profile(const char *name);

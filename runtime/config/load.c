@@ -24,6 +24,7 @@ struct config *config_free(struct config *c)
     strv_free_p(&c->waiting);
     strv_free_p(&c->waiting_at);
     strv_free_p(&c->untrusted);
+    strv_free_p(&c->untrusted_text);
     strv_free_p(&c->locked);
     free(c);
     return NULL;

@@ -86,8 +86,10 @@ static void wait_for_trust(struct loader *l, const struct value *v, const struct
         str_addf(&said, "%s%s", i ? ", " : "", v->words->v[i]);
     strv_addf(&c->waiting_at, "%s: %s = %s", v->from, config_keys[v->key].name,
               said.len ? said.p : "(nothing)");
-    if (!strv_has(&c->untrusted, s->path))
+    if (!strv_has(&c->untrusted, s->path)) {
         strv_add(&c->untrusted, s->path);
+        strv_add(&c->untrusted_text, s->text);
+    }
 }
 
 /* Does the value count? Trusted files are compared with nothing. */

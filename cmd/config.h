@@ -1,0 +1,21 @@
+/* cmd/config.h - configuration for commands: found, read, its mistakes printed, its values as options. */
+#pragma once
+#include "cmd/cmd.h"
+#include "runtime/config/config.h"
+#include "runtime/sandbox/options.h"
+
+struct configured {
+    const char *agent, *profile; /* flags; NULL: PETRI_AGENT, none */
+    const char *workspace;       /* --workspace; NULL: the project around here */
+    bool json, quiet;
+    int status; /* of the program where something is wrong */
+};
+
+/* Reads the configuration of this place. NULL: it said what is wrong; *ret_project may be NULL where no
+ * project is. `all`: as if everything was trusted. */
+struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,
+                               char **ret_project);
+/* Adds what is configured to the options that flags have given; options that `c` has no flag for are left
+ * out. 0, or the status after it said what is wrong. */
+int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,
+                       struct options *o);

@@ -1,0 +1,189 @@
+/* cmd/config_change.c - petri config set, trust, untrust. */
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "cmd/config_cmds.h"
+#include "runtime/config/trust.h"
+#include "runtime/sandbox/project.h"
+
+static char *this_project(struct err **e)
+{
+    CLEANUP(project_free_p) struct project pr = { 0 };
+    char cwd[PATH_MAX];
+    if (!getcwd(cwd, sizeof cwd)) {
+        err_sys(e, "the current directory");
+        return NULL;
+    }
+    return project_find(cwd, NULL, &pr, e) == 0 ? TAKE_PTR(pr.root) : NULL;
+}
+
+/* The file that `config set` writes; a link to it is followed in the user's case only. */
+static char *file_to_set(bool user, struct err **e)
+{
+    AUTOFREE char *dir = user ? config_user_dir() : this_project(e);
+    AUTOFREE char *path = NULL, *other = NULL;
+    char *real;
+
+    if (!dir) {
+        if (user)
+            err_new(e, ERR_NOT_FOUND, "no home directory: set HOME or XDG_CONFIG_HOME");
+        return NULL;
+    }
+    path = path_join(dir, user ? "petri/config.json" : "petri.json");
+    other = path_join(dir, "petri.jsonc");
+    if (!user)
+        return fs_exists(other) && !fs_exists(path) ? TAKE_PTR(other) : TAKE_PTR(path);
+    real = fs_realpath(path);
+    return real ? real : TAKE_PTR(path);
+}
+
+static int write_file(const char *path, const char *text, size_t len, struct err **e)
+{
+    AUTOFREE char *dir = str_dup(path);
+    struct stat st;
+    bool old = lstat(path, &st) == 0;
+    int rc;
+
+    *strrchr(dir, '/') = '\0';
+    if (old && !S_ISREG(st.st_mode))
+        return err_new(e, ERR_INVALID, "'%s' is not a plain file", path);
+    if ((rc = fs_mkdirs(dir, 0700, e)) < 0 ||
+        (rc = fs_write_atomic(AT_FDCWD, path, text, len, old ? st.st_mode & 0777 : 0644, e)) < 0)
+        return rc;
+    if (old && st.st_uid != geteuid() && lchown(path, st.st_uid, st.st_gid) < 0)
+        return err_sys(e, "give '%s' back to its owner", path);
+    return 0;
+}
+
+/* The value as it stands in a file; NULL after the mistake was printed. */
+static char *value_json(const struct config_key *k, const char *text)
+{
+    AUTOSTRV struct strv words = { 0 };
+    AUTOJSONW struct jsonw w = { 0 };
+    AUTOFREE char *wrong = key_words_of_text(k, text, &words);
+
+    for (size_t i = 0; !wrong && i < words.n; i++)
+        if (!strstr(words.v[i], "{env:") && !strstr(words.v[i], "{file:"))
+            wrong = key_check(k, words.v[i]);
+    if (wrong) {
+        cmd_fail(1, "sandbox.%s: %s", k->name, wrong);
+        return NULL;
+    }
+    key_write(k, &words, &w, NULL);
+    return str_take(&w.out);
+}
+
+int config_set_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(config_words_free_p) struct config_words w = { 0 };
+    AUTOFREE char *value = NULL, *path = NULL, *text = NULL;
+    AUTOSTR struct str out = STR_INIT;
+    struct err *e = NULL;
+    size_t len = 0;
+    int key;
+
+    if (!config_parse(c, argc, argv, 2, 2, &w) || (key = config_key_of(c, w.operands.v[0])) < 0)
+        return 2;
+    if (w.user && w.project)
+        return cmd_usage(c, "--user or --project, not both");
+    if (config_keys[key].type == KEY_KEYS && !w.user)
+        return cmd_fail(1, "only the user's and the system's files can lock keys: --user");
+    if (!(value = value_json(&config_keys[key], w.operands.v[1])))
+        return 1;
+    if (!(path = file_to_set(w.user, &e)))
+        return cmd_fail_err(1, e, false);
+    if (!fs_exists(path))
+        text = str_dup("{\n  \"sandbox\": {\n  }\n}\n");
+    else if (fs_read(AT_FDCWD, path, JSONC_MAX_SIZE, &text, &len, &e) < 0)
+        return cmd_fail_err(1, e, false);
+    if (config_edit(text, len ? len : strlen(text), (size_t)key, value, &out, &e) < 0) {
+        AUTOFREE char *why = err_text(e);
+        err_free(e);
+        return cmd_fail(1, "%s:%s", path, why);
+    }
+    if (write_file(path, out.p, out.len, &e) < 0)
+        return cmd_fail_err(1, e, false);
+    cmd_note("%s: %s = %s", path, config_keys[key].name, value);
+    return 0;
+}
+
+/* --- trust --------------------------------------------------------------------------------------- */
+
+static bool person_agrees(size_t n)
+{
+    char answer[16] = "";
+    fprintf(stderr, "Trust %s? [y/N] ", n > 1 ? "these files" : "this file");
+    fflush(stderr);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+int config_trust_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(config_words_free_p) struct config_words w = { 0 };
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    AUTOFREE char *project = NULL;
+    struct err *e = NULL;
+
+    if (!config_parse(c, argc, argv, 0, 0, &w))
+        return 2;
+    if (paths_find(&paths, &e) < 0)
+        return cmd_fail_err(1, e, false);
+    CLEANUP(config_free_p) struct config *conf = configured_load(&w.how, &paths, false, &project);
+    if (!conf)
+        return 1;
+    if (!project)
+        return cmd_fail(1, "no project here; go into one");
+    if (!conf->untrusted.n) {
+        cmd_note("nothing here waits for trust");
+        return 0;
+    }
+    for (size_t i = 0; i < conf->waiting_at.n; i++) {
+        AUTOSTR struct str line = STR_INIT;
+        str_add_escaped(&line, conf->waiting_at.v[i], strlen(conf->waiting_at.v[i]));
+        puts(line.p);
+    }
+    fflush(stdout);
+    if (!w.yes && !(isatty(0) && isatty(2)))
+        return cmd_fail(1, "a person must agree: on a terminal, or with --yes");
+    if (!w.yes && !person_agrees(conf->untrusted.n))
+        return cmd_fail(1, "nothing was trusted");
+    for (size_t i = 0; i < conf->untrusted.n; i++) {
+        const char *text = conf->untrusted_text.v[i];
+        if (trust_add(paths.data, conf->untrusted.v[i], text, strlen(text), &e) < 0)
+            return cmd_fail_err(1, e, false);
+        cmd_note("trusted until it changes: %s", conf->untrusted.v[i]);
+    }
+    return 0;
+}
+
+int config_untrust_run(const struct cmd *c, int argc, char **argv)
+{
+    static const char *const names[] = { "wonopcode.json", "wonopcode.jsonc", "petri.json",
+                                         "petri.jsonc" };
+    CLEANUP(config_words_free_p) struct config_words w = { 0 };
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    AUTOFREE char *project = NULL;
+    struct err *e = NULL;
+    bool any = false;
+
+    if (!config_parse(c, argc, argv, 0, 0, &w))
+        return 2;
+    if (paths_find(&paths, &e) < 0 || !(project = this_project(&e)))
+        return cmd_fail_err(1, e, false);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTOFREE char *path = path_join(project, names[i]);
+        bool had = false;
+        if (trust_remove(paths.data, path, &had, &e) < 0)
+            return cmd_fail_err(1, e, false);
+        if (had)
+            cmd_note("no longer trusted: %s", path);
+        any |= had;
+    }
+    if (!any)
+        cmd_note("no file of this project was trusted");
+    return 0;
+}

@@ -1,0 +1,131 @@
+/* cmd/configured.c - from configuration to the options of a command. */
+#include "cmd/config.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/json.h"
+#include "runtime/sandbox/project.h"
+
+extern char **environ;
+
+static void print_mistakes(const struct config *c, const struct configured *how)
+{
+    if (how->json) {
+        AUTOJSONW struct jsonw w = { 0 };
+        AUTOSTR struct str all = STR_INIT;
+        for (size_t i = 0; i < c->mistakes.n; i++)
+            str_addf(&all, "%s%s", i ? "; " : "", c->mistakes.v[i]);
+        jw_obj(&w, NULL);
+        jw_obj(&w, "error");
+        jw_str(&w, "code", err_code_name(ERR_INVALID));
+        jw_bytes(&w, "message", all.p, all.len);
+        jw_strv(&w, "mistakes", &c->mistakes);
+        jw_end_obj(&w);
+        jw_end_obj(&w);
+        puts(w.out.p);
+    }
+    for (size_t i = 0; i < c->mistakes.n; i++)
+        cmd_fail(0, "%s", c->mistakes.v[i]);
+}
+
+static char *find_project(const char *workspace)
+{
+    CLEANUP(project_free_p) struct project pr = { 0 };
+    char cwd[PATH_MAX];
+    /* what is wrong with it is said where the sandbox is made */
+    return getcwd(cwd, sizeof cwd) && project_find(cwd, workspace, &pr, NULL) == 0
+               ? TAKE_PTR(pr.root)
+               : NULL;
+}
+
+struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,
+                               char **ret_project)
+{
+    AUTOFREE char *user = config_user_dir(), *project = find_project(how->workspace);
+    const char *named = how->agent ? how->agent : getenv("PETRI_AGENT");
+    struct config_from from = {
+        .system = config_system_file,
+        .user = user,
+        .project = project,
+        .data = paths->data,
+        .agent = named && *named ? named : NULL,
+        .profile = how->profile,
+        .environment = environ,
+        .trust_all = all,
+    };
+    struct config *c = NULL;
+    struct err *e = NULL;
+
+    if (from.agent &&
+        options_check_name(how->agent ? "--agent" : "PETRI_AGENT", from.agent, &e) < 0) {
+        cmd_fail_err(how->status, e, how->json);
+        return NULL;
+    }
+    if (config_load(&from, &c, &e) < 0) {
+        cmd_fail_err(how->status, e, how->json);
+        return NULL;
+    }
+    if (c->mistakes.n) {
+        print_mistakes(c, how);
+        return config_free(c);
+    }
+    if (c->agent_missing && !how->quiet && !how->json)
+        cmd_note("agent '%s' has no entry in the configuration: the common values are used",
+                 from.agent);
+    if (ret_project)
+        *ret_project = TAKE_PTR(project);
+    return c;
+}
+
+struct taker {
+    const struct cmd *c;
+    struct options *o;
+};
+
+static int take(void *ctx, const char *option, const char *value)
+{
+    const struct taker *t = ctx;
+    CLEANUP(options_free_p) struct options scratch = { 0 };
+
+    for (size_t i = 0; i < t->c->n_opts; i++)
+        if (strcmp(t->c->opts[i].name, option) == 0)
+            return options_set(t->o, option, value) ? 1 : -1;
+    return options_set(&scratch, option, value) ? 0 : -1;
+}
+
+static void say_what_waits(const struct config *c)
+{
+    AUTOSTR struct str keys = STR_INIT, files = STR_INIT;
+    size_t enabled = (size_t)key_find("enabled");
+
+    for (size_t i = 0; i < c->waiting.n; i++)
+        str_addf(&keys, "%s%s", i ? ", " : "", c->waiting.v[i]);
+    for (size_t i = 0; i < c->untrusted.n; i++)
+        str_addf(&files, "%s%s", i ? ", " : "", strrchr(c->untrusted.v[i], '/') + 1);
+    if (c->waiting.n)
+        cmd_note("%s: not trusted, so this waits: %s; look at it and say: petri config trust",
+                 files.p, keys.p);
+    for (size_t i = 0; i < c->locked.n; i++)
+        cmd_note("left out: %s", c->locked.v[i]);
+    if (c->set[enabled].set && !config_true(c, "enabled"))
+        cmd_note("enabled: false (%s) only concerns petri tool and agents; this runs in a sandbox",
+                 config_origin(c, enabled));
+}
+
+int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,
+                       struct options *o)
+{
+    CLEANUP(config_free_p) struct config *conf = configured_load(how, paths, false, NULL);
+    struct taker t = { c, o };
+    struct err *e = NULL;
+
+    if (!conf)
+        return how->status;
+    if (config_apply(conf, &o->given, take, &t, &e) < 0)
+        return cmd_fail_err(how->status, e, how->json);
+    if (!how->quiet && !how->json)
+        say_what_waits(conf);
+    return 0;
+}
