@@ -1,7 +1,7 @@
 /* Dialling by name and by address, and through the host's proxy, in a world of the test's own. */
 #include "runtime/gateway/dial.h"
 
-#include "tests/unit/net_world.h"
+#include "tests/unit/net_outside.h"
 
 /* --- dialling -------------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ static const struct {
 } dials[] = {
     { NULL, NULL, "ok.test", 80, 0, "203.0.113.2" },
     { NULL, NULL, "203.0.113.9", 80, 0, "203.0.113.9" },
-    { NULL, NULL, "six.test", 80, 0, WORLD_SIX },
+    { NULL, NULL, "six.test", 80, 0, OUTSIDE_SIX },
     { NULL, NULL, "hosts.test", 80, 0, "203.0.113.5" },
     { NULL, NULL, "ok.test", 443, ECONNREFUSED, "" },
     { NULL, NULL, "gone.test", 80, ENOENT, "" },
@@ -207,27 +207,27 @@ static void test_proxy(void)
     };
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
         proxy_env(t[i].proxy, NULL);
-        world->host[0] = '\0';
+        outside->host[0] = '\0';
         struct got g = dial(t[i].where, t[i].port);
         CHECK(g.error == t[i].error, "%s by %s: %s", t[i].where, t[i].proxy, strerror(g.error));
         if (t[i].text)
             CHECK_STR(g.error ? g.why : g.text, t[i].text);
         if (t[i].head)
-            CHECK_STR(world->host, t[i].head);
+            CHECK_STR(outside->host, t[i].head);
         else if (!strstr(t[i].where, "no."))
-            CHECK_STR(world->host, "");
+            CHECK_STR(outside->host, "");
     }
     proxy_env(NULL, NULL);
 }
 
 int main(void)
 {
-    int rc = world_begin();
+    int rc = outside_begin();
     if (rc)
         return rc;
     test_dials();
     test_policy_changes();
     test_cancel();
     test_proxy();
-    return world_end();
+    return outside_end();
 }

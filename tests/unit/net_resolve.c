@@ -2,7 +2,7 @@
 #include "runtime/gateway/resolve.h"
 
 #include "runtime/gateway/namecache.h"
-#include "tests/unit/net_world.h"
+#include "tests/unit/net_outside.h"
 
 struct names {
     bool done;
@@ -31,16 +31,16 @@ static void test_names(void)
     struct names g = { .want = 50 };
     resolve_free(&gw);
     CHECK(resolve_new(&gw, NULL) == 0, "resolver");
-    int before = world->asked;
+    int before = outside->asked;
     for (int i = 0; i < 50; i++)
         resolve_name(&gw, "both.test", on_names, &g);
     until(&g.done);
     CHECK(!g.error && g.n == 2, "error %d, %zu addresses", g.error, g.n);
-    CHECK(world->asked == before + 2, "%d questions for one name", world->asked - before);
+    CHECK(outside->asked == before + 2, "%d questions for one name", outside->asked - before);
     g = (struct names){ .want = 1 };
     resolve_name(&gw, "both.test", on_names, &g);
     until(&g.done);
-    CHECK(world->asked == before + 2 && g.n == 2, "not from the cache");
+    CHECK(outside->asked == before + 2 && g.n == 2, "not from the cache");
     g = (struct names){ 0 };
     resolve_pass(&gw, "text.test", 16, on_pass, &g);
     until(&g.done);
@@ -74,7 +74,7 @@ static void test_other_servers(void)
     CHECK(resolve_new(&gw, NULL) == 0, "resolver");
     struct names first = { .want = 1 }, other = { 0 };
     resolve_name(&gw, "ok.test", on_names, &first);
-    set_server("nameserver " WORLD_DNS "\n# new\n");
+    set_server("nameserver " OUTSIDE_DNS "\n# new\n");
     for (int i = 0; i < 100 && !first.done; i++) { /* it looks once a second */
         other = (struct names){ .want = 1 };
         struct lookup *l = resolve_name(&gw, "both.test", on_names, &other);
@@ -104,11 +104,11 @@ static void test_cache(void)
 
 int main(void)
 {
-    int rc = world_begin();
+    int rc = outside_begin();
     if (rc)
         return rc;
     test_names();
     test_other_servers();
     test_cache();
-    return world_end();
+    return outside_end();
 }

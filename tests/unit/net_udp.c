@@ -4,7 +4,7 @@
 #include <netinet/ip.h>
 
 #include "runtime/gateway/fakeip.h"
-#include "tests/unit/net_world.h"
+#include "tests/unit/net_outside.h"
 
 static int wire_addr(int nl, uint32_t addr)
 {
@@ -101,9 +101,9 @@ static void test_udp(void)
 
 int main(void)
 {
-    int rc = world_begin();
+    int rc = outside_begin();
     if (rc)
         return rc;
     test_udp();
-    return world_end();
+    return outside_end();
 }
