@@ -80,7 +80,10 @@ static void finish(struct dial *d, int fd, const struct dial_result *r)
 
 static void fail(struct dial *d, int error, const char *why)
 {
-    finish(d, -1, &(struct dial_result){ .error = error, .why = why });
+    struct dial_result r = { .error = error, .why = why };
+    if (d->at && !d->way)
+        r.addr = d->todo[d->at - 1];
+    finish(d, -1, &r);
 }
 
 /* The only place that says yes to an address of the sandbox's choice. */

@@ -23,14 +23,14 @@ enum {
     DIAL_TRIES = 6,
 };
 
+/* Pointers in it are valid within the callback only. */
 struct dial_result {
-    int error; /* 0, or ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH ..., ENOENT: the name has no address, EACCES: denied */
-    struct net_verdict
-        verdict; /* of `addr`; valid within the callback only (it points into the policy) */
-    struct net_addr
-        addr; /* dialled or refused; family 0: none (not resolved, or the proxy was given the name) */
-    const char *
-        why; /* one phrase where error is set and no verdict says it, else NULL; within the callback only */
+    /* 0, or ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH ..., ENOENT: the name has no address, EACCES: denied */
+    int error;
+    struct net_verdict verdict;
+    /* Connected, refused or tried last; family 0: none (not resolved, or the proxy was given the name). */
+    struct net_addr addr;
+    const char *why; /* one phrase where error is set and no verdict says it, else NULL */
 };
 
 struct dial_req {

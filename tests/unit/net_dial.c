@@ -55,7 +55,7 @@ static const struct {
     { NULL, NULL, "203.0.113.9", 80, 0, "203.0.113.9" },
     { NULL, NULL, "six.test", 80, 0, OUTSIDE_SIX },
     { NULL, NULL, "hosts.test", 80, 0, "203.0.113.5" },
-    { NULL, NULL, "ok.test", 443, ECONNREFUSED, "" },
+    { NULL, NULL, "ok.test", 443, ECONNREFUSED, "203.0.113.2" },
     { NULL, NULL, "gone.test", 80, ENOENT, "" },
     { NULL, NULL, "deaf.test", 80, 0, "203.0.113.2" },
     /* what is not public needs a range, and a name never opens it */
