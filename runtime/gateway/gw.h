@@ -76,6 +76,8 @@ struct gw_line {
 
 /* Counts, and tells the keeper; never blocks, never fails. */
 void gw_log(struct gw *gw, const struct gw_line *line);
+/* What stands behind `petri net allow` for a refusal; false: nothing would help. */
+bool gw_allow_text(const struct gw *gw, const struct gw_line *line, struct str *ret);
 /* Something that leaves no way on: tells the keeper, exits. */
 _Noreturn void gw_fail(struct gw *gw, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
@@ -86,4 +88,5 @@ _Noreturn void gw_fail(struct gw *gw, const char *fmt, ...) PRINTF_LIKE(2, 3);
  *   publish_new(gw, e) publish_free(gw)   publish_set(gw, const struct net_publish *v, const int *fds, n): takes fds
  *   udp_new(gw, e)     udp_free(gw)       udp_attach(gw, tproxy_fd, raw_fd): takes both; -1, -1: none any more
  *   resolve_pass(...)                     a DNS question of another type, in `full`
+ *   publish_drop(gw)                      other walls
  */

@@ -335,17 +335,22 @@ static void rest(struct relay *r)
     pipe_give(&r->down);
 }
 
-void relay_stop(struct relay *r, bool reset)
+void relay_stop(struct relay *r)
 {
     if (!r->running)
         return;
     rest(r);
-    if (reset) {
-        relay_reset_fd(&r->in.fd);
-        relay_reset_fd(&r->out.fd);
-    }
     close_p(&r->in.fd);
     close_p(&r->out.fd);
+}
+
+void relay_reset(struct relay *r)
+{
+    if (!r->running)
+        return;
+    rest(r);
+    relay_reset_fd(&r->in.fd);
+    relay_reset_fd(&r->out.fd);
 }
 
 int relay_take_in(struct relay *r)

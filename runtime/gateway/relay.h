@@ -54,9 +54,9 @@ void relay_start(struct relay *r, struct gw *gw, int in, int out,
 #define RELAY_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 /* To be looked at again, though nothing happened on a socket. */
 void relay_kick(struct relay *r);
-/* No callback from here on; gives pipes back, closes both sockets. `reset`: with a RST where they are still
- * open. Safe more than once. */
-void relay_stop(struct relay *r, bool reset);
+/* No callback from here on; gives pipes back, closes both sockets. Safe more than once. */
+void relay_stop(struct relay *r);
+void relay_reset(struct relay *r); /* the same, and both sides hear of it by a RST */
 /* The same, but the sandbox's socket stays open and is returned, out of the loop. */
 int relay_take_in(struct relay *r);
 
