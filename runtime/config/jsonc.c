@@ -1,7 +1,9 @@
 #include "runtime/config/jsonc.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 struct parser {
     struct jsonc *j;
@@ -43,7 +45,7 @@ static bool end_node(struct parser *s, uint32_t i)
 static bool skip(struct parser *s)
 {
     for (;;) {
-        while (s->p < s->end && strchr(" \t\r\n", *s->p))
+        while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r'))
             s->p++;
         if (s->p == s->end || *s->p != '/')
             return true;
@@ -153,9 +155,8 @@ static bool number(struct parser *s)
             s->p++;
         ok = digits(s);
     }
-    if (!ok || (s->p < s->end && strchr("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS"
-                                        "TUVWXYZ_",
-                                        *s->p)))
+    if (!ok || (s->p < s->end && (isalnum((unsigned char)*s->p) || *s->p == '.' || *s->p == '_' ||
+                                  *s->p == '+' || *s->p == '-')))
         return fail(s, at, "not a number as JSON writes it");
     (void)end_node(s, i);
     if (!huge && s->p - at < 300)
@@ -185,50 +186,49 @@ static bool word(struct parser *s)
 
 /* --- objects and arrays ------------------------------------------------------------------------- */
 
-struct name {
-    uint64_t hash;
-    uint32_t node;
-};
-
-static int compare_hash(const void *a, const void *b)
-{
-    uint64_t x = ((const struct name *)a)->hash, y = ((const struct name *)b)->hash;
-    return x < y ? -1 : x > y;
-}
-
 static bool same_name(const struct jsonc *j, uint32_t a, uint32_t b)
 {
     AUTOFREE char *x = jsonc_text(j, a), *y = jsonc_text(j, b);
     return strcmp(x, y) == 0;
 }
 
-/* A stranger's file may have very many keys: their hashes are sorted. Nobody can aim at the hash, since
- * where the text lies in memory is part of it. */
+/* Nobody can aim at it: where the process keeps its stack is part of it. */
+static uint32_t hash_name(const struct jsonc *j, uint32_t node)
+{
+    AUTOFREE char *decoded = j->nodes[node].escaped ? jsonc_text(j, node) : NULL;
+    const char *p = decoded ? decoded : j->text + j->nodes[node].start + 1;
+    size_t len = decoded ? strlen(decoded) : j->nodes[node].end - j->nodes[node].start - 2;
+    uint64_t h = 14695981039346656037ULL, seed = 0;
+
+    memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof seed);
+    h ^= seed;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)p[i]) * 1099511628211ULL;
+    return (uint32_t)(h >> 32);
+}
+
+/* A stranger's file may have very many keys: they go through a table. */
 static bool names_differ(struct parser *s, uint32_t object, size_t n)
 {
     const struct jsonc *j = s->j;
-    AUTOFREE struct name *names = n > 1 ? mem_zalloc(n * sizeof *names) : NULL;
-    size_t k = 0;
+    struct slot {
+        uint32_t hash, node;
+    };
+    size_t size = 4;
 
     if (n < 2)
         return true;
-    for (uint32_t i = object + 1; i < j->n; i = j->nodes[i + 1].next) {
-        AUTOFREE char *decoded = j->nodes[i].escaped ? jsonc_text(j, i) : NULL;
-        const char *p = decoded ? decoded : j->text + j->nodes[i].start + 1;
-        size_t len = decoded ? strlen(decoded) : j->nodes[i].end - j->nodes[i].start - 2;
-        uint64_t h = 14695981039346656037ULL ^ (uintptr_t)j->text;
-        for (size_t c = 0; c < len; c++)
-            h = (h ^ (unsigned char)p[c]) * 1099511628211ULL;
-        names[k++] = (struct name){ h, i };
+    while (size < 2 * n)
+        size *= 2;
+    AUTOFREE struct slot *table = mem_zalloc(size * sizeof *table);
+    for (uint32_t i = object + 1; i < j->n; i = j->nodes[i].next) {
+        uint32_t h = hash_name(j, i);
+        size_t at = h & (size - 1);
+        for (; table[at].node; at = (at + 1) & (size - 1))
+            if (table[at].hash == h && same_name(j, table[at].node, i))
+                return fail(s, j->text + j->nodes[i].start, "a key that stands here twice");
+        table[at] = (struct slot){ h, i };
     }
-    qsort(names, n, sizeof *names, compare_hash);
-    for (size_t a = 1; a < n; a++)
-        for (size_t b = a; b > 0 && names[b - 1].hash == names[a].hash; b--)
-            if (same_name(j, names[a].node, names[b - 1].node)) {
-                uint32_t x = names[a].node, y = names[b - 1].node;
-                return fail(s, j->text + j->nodes[x > y ? x : y].start,
-                            "a key that stands here twice");
-            }
     return true;
 }
 

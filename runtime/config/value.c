@@ -38,7 +38,7 @@ void key_wanted(const struct config_key *k, struct str *ret)
         [KEY_PATH] = "an absolute path",
         [KEY_LIST] = "a list of strings",
         [KEY_INSIDE] = "a list of paths or patterns inside the project",
-        [KEY_DOMAINS] = "a list like [\"pypi.org\", \"*.example.org\", \"host:22\"]",
+        [KEY_DOMAINS] = "a list like [\"example.org\", \"*.example.net\", \"host:22\"]",
         [KEY_PORTS] = "a list of port numbers",
         [KEY_PUBLISH] = "a list like [\"8080:80\"]",
         [KEY_MOUNTS] = "a list like [\"/srv/data:/data:ro\"]",

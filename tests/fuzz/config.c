@@ -1,0 +1,70 @@
+/* Any bytes: the reader refuses them with a place, or gives a document whose walk visits every node once
+ * and whose strings are UTF-8; what strict JSON accepts is accepted too. The first byte chooses a key that
+ * is then set: the result reads back, and has the value. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/config/config.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint32_t walk(const struct jsonc *j, uint32_t node)
+{
+    uint32_t n = 1;
+    bool object = j->nodes[node].type == JSON_OBJECT;
+    AUTOFREE char *text = jsonc_text(j, node);
+
+    if (!utf8_valid(text, strlen(text)) || j->nodes[node].end > j->len ||
+        j->nodes[node].start >= j->nodes[node].end)
+        abort();
+    for (uint32_t i = jsonc_first(j, node); i; i = jsonc_after(j, node, i)) {
+        AUTOFREE char *key = object ? jsonc_text(j, i) : NULL;
+        if (object && jsonc_get(j, node, key) != i + 1)
+            abort();
+        n += object + walk(j, i + object);
+    }
+    return n;
+}
+
+static void set_one(const char *text, size_t size, size_t key)
+{
+    AUTOSTR struct str out = STR_INIT, again = STR_INIT;
+    CLEANUP(jsonc_free_p) struct jsonc j = { 0 };
+    AUTOFREE char *copy = NULL;
+
+    if (config_edit(text, size, key, "\"fuzzed\"", &out, NULL) < 0)
+        return;
+    if (jsonc_parse(out.p, out.len, &j, NULL) < 0)
+        abort();
+    /* setting it again changes nothing */
+    if (config_edit(out.p, out.len, key, "\"fuzzed\"", &again, NULL) < 0 || again.len != out.len ||
+        memcmp(again.p, out.p, out.len) != 0)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    CLEANUP(jsonc_free_p) struct jsonc j = { 0 };
+    AUTOJSON struct json *strict = NULL;
+    struct err *e = NULL;
+    int rc;
+
+    if (size < 1 || size > 1 << 16)
+        return 0;
+    AUTOFREE char *text = mem_dup(data + 1, size);
+    text[size - 1] = '\0'; /* one past what is read: files end like this */
+    rc = jsonc_parse(text, size - 1, &j, &e);
+    if ((rc == 0) != (e == NULL) || (e && !strchr(e->msg, ':')))
+        abort();
+    err_free(e);
+    if (rc < 0) {
+        /* numbers beyond all bounds are the one thing that only strict JSON takes */
+        if (json_parse(text, size - 1, &strict, NULL) == 0 && !strpbrk(text, "eE") && size < 300)
+            abort();
+        return 0;
+    }
+    if (walk(&j, 0) != j.n)
+        abort();
+    set_one(text, size - 1, data[0] % n_config_keys);
+    return 0;
+}
