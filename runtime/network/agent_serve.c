@@ -88,6 +88,14 @@ static void serve_hello(struct agent *a, const struct feed_ask *ask)
     agent_close_items(a);
 }
 
+static bool listed(const struct agent *a, uint16_t port)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (a->v[i].kind == FEED_TCP && a->v[i].port == port)
+            return true;
+    return false;
+}
+
 static void serve_listen(struct agent *a, const struct feed_ask *ask)
 {
     AUTOCLOSE int fd = -1;
@@ -97,7 +105,7 @@ static void serve_listen(struct agent *a, const struct feed_ask *ask)
         error = EOPNOTSUPP;
     } else if (!ask->port || a->fd[0] >= 0) { /* or before the first hello */
         error = EINVAL;
-    } else if (a->n == FEED_MAX_FDS) {
+    } else if (a->n == FEED_MAX_FDS && !listed(a, ask->port)) {
         error = ENOBUFS;
     } else {
         go(a->outside);
@@ -105,7 +113,7 @@ static void serve_listen(struct agent *a, const struct feed_ask *ask)
         error = errno;
         go(a->inside);
     }
-    if (fd >= 0) {
+    if (fd >= 0 && !listed(a, ask->port)) { /* it is where the gateway closed it meanwhile */
         agent_add(a, FEED_TCP, ask->port);
         if (a->packet >= 0)
             (void)listen_refused_filter(a->packet, a->v, a->n);

@@ -173,6 +173,9 @@ static void check_listen(struct world *w)
     check_seen(packet, IPPROTO_TCP, "203.0.113.7", 8444); /* and not 8443 before it */
     CHECK(ask(w, FEED_LISTEN, 8443, &error) < 0 && error == EADDRINUSE, "twice: %d", error);
     close(fd);
+    fd = ask(w, FEED_LISTEN, 8443, &error);
+    CHECK(fd >= 0, "closed and opened again: %s", strerror(error));
+    close(fd);
 }
 
 /* A gateway that died: refused at once; the next one gets listeners again, the added one too. */
