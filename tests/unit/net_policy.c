@@ -201,12 +201,12 @@ static const struct {
 /* One line, with flag and text in it. */
 static void check_error(int rc, struct err *e, const char *flag, const char *text, const char *says)
 {
-    AUTOFREE char *msg = e ? err_text(e) : NULL;
+    AUTOFREE char *msg = e ? err_text(e) : str_dup("");
 
     CHECK(rc == -ERR_INVALID, "'%s': %d", text, rc);
-    CHECK(msg && !strpbrk(msg, "\n\r\x1b"), "'%s': not a line", text);
-    CHECK(msg && strncmp(msg, flag, strlen(flag)) == 0, "'%s': %s", text, msg);
-    CHECK(msg && strstr(msg, says), "'%s': '%s' does not say '%s'", text, msg, says);
+    CHECK(*msg && !strpbrk(msg, "\n\r\x1b"), "'%s': not a line", text);
+    CHECK(strncmp(msg, flag, strlen(flag)) == 0, "'%s': %s", text, msg);
+    CHECK(strstr(msg, says), "'%s': '%s' does not say '%s'", text, msg, says);
     err_free(e);
 }
 
