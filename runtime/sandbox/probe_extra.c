@@ -133,7 +133,7 @@ static void probe_landlock(struct probe_report *r)
     else
         probe_add(r, "landlock", "landlock", false, PROBE_LIMITED,
                   str_dup(off ? "switched off" : "not available"),
-                  str_dup("nothing today: sandboxes do not depend on it"),
+                  str_dup("sandboxes do not depend on it; their gateways have a wall less"),
                   off ? str_dup("add landlock to the kernel parameter lsm=") : NULL);
 }
 
