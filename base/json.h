@@ -46,6 +46,7 @@ struct jsonw {
     bool pretty;
 };
 void jw_obj(struct jsonw *w, const char *key);
+void jw_members(struct jsonw *w); /* of an object that somebody else begins and ends */
 void jw_end_obj(struct jsonw *w);
 void jw_arr(struct jsonw *w, const char *key);
 void jw_end_arr(struct jsonw *w);
@@ -58,6 +59,8 @@ void jw_u64(struct jsonw *w, const char *key, uint64_t v);
 void jw_double(struct jsonw *w, const char *key, double v);
 void jw_bool(struct jsonw *w, const char *key, bool v);
 void jw_null(struct jsonw *w, const char *key);
+/* This moment, in UTC with milliseconds. */
+void jw_time(struct jsonw *w, const char *key);
 void jw_strv(struct jsonw *w, const char *key, const struct strv *l);
 /* A tree that was read; NULL becomes null. */
 void jw_json(struct jsonw *w, const char *key, const struct json *j);

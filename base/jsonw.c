@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/json.h"
 
@@ -190,4 +191,20 @@ void jw_json(struct jsonw *w, const char *key, const struct json *j)
         jw_end_obj(w);
         break;
     }
+}
+
+void jw_time(struct jsonw *w, const char *key)
+{
+    struct timespec t;
+    struct tm tm;
+    char when[32];
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", gmtime_r(&t.tv_sec, &tm));
+    jw_strf(w, key, "%s.%03ldZ", when, t.tv_nsec / 1000000);
+}
+
+void jw_members(struct jsonw *w)
+{
+    w->depth = 1;
 }

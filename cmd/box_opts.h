@@ -12,7 +12,15 @@
     { "cpus", 0, "N", "cpu limit (2)", NULL }, \
     { "pids-limit", 0, "N", "process limit (256)", NULL }, \
     { "image", 0, "NAME", "the system to run on (host: this machine's own)", "image" }, \
-    { "network", 0, "POLICY", "network policy; only 'none' so far", "none" }, \
+    { "network", 0, "POLICY", "none, limited (ports 80 and 443; the default), allowlist or full", \
+      "none|limited|allowlist|full" }, \
+    { "allow-domain", 0, "RULE", "reach this: NAME, *.NAME, NAME:PORT, address or range; alone: nothing else", NULL }, \
+    { "deny-domain", 0, "RULE", "never reach this, whatever else is allowed", NULL }, \
+    { "net-port", 0, "PORT", "a port that may be reached, in the place of 80 and 443", NULL }, \
+    { "net-rate", 0, "RATE", "bytes per second, both directions together, like 10M", NULL }, \
+    { "net-bytes", 0, "SIZE", "bytes in all, both directions together", NULL }, \
+    { "on-net-failure", 0, "WORD", "its gateway died: restart it (the default), or stop the sandbox", "restart|stop" }, \
+    { "publish", 'p', "[HOST:]PORT:PORT", "a port of this machine's loopback that leads to one inside", NULL }, \
     { "workspace", 0, "DIR", "the project, where it is not the one around here", "dir" }, \
     { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" }, \
     { "read-only", 0, NULL, "no writes to the project's copy", NULL }, \

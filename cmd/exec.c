@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cmd/attach.h"
 #include "runtime/client/env.h"
 
@@ -139,7 +140,24 @@ static void set_output(struct stream_output *o, int fd, const struct exec_flags 
     o->cap = f->cap == 0 || (!f->max_output && !f->json && file) ? UINT64_MAX : f->cap;
 }
 
-static void json_result(struct petri_sandbox *s, const struct attach *a)
+/* What the gateway refused since then; the keeper knows. */
+static void json_denied(struct jsonw *w, struct petri_sandbox *s, uint64_t since_ms)
+{
+    AUTOFREE char *ask =
+        str_printf("{\"op\":\"net_denied\",\"since_ms\":%llu}", (unsigned long long)since_ms);
+    AUTOJSON struct json *j = NULL;
+    AUTOFREE char *answer = NULL;
+    const struct json *list;
+
+    if (petri_control(s, ask, 2000, &answer, NULL) < 0 ||
+        json_parse(answer, strlen(answer), &j, NULL) < 0)
+        return;
+    list = json_arr(j, "denied");
+    for (size_t i = 0; list && i < list->n; i++)
+        jw_json(w, NULL, list->items[i]);
+}
+
+static void json_result(struct petri_sandbox *s, const struct attach *a, uint64_t since_ms)
 {
     AUTOJSONW struct jsonw w = { 0 };
     bool cut[2] = { a->out.seen > a->out.cap, a->err.seen > a->err.cap };
@@ -161,6 +179,7 @@ static void json_result(struct petri_sandbox *s, const struct attach *a)
             jw_str(&w, "type", i == 0 ? "timeout" : "output_truncated");
             jw_end_obj(&w);
         }
+    json_denied(&w, s, since_ms);
     jw_end_arr(&w);
     cmd_json_bytes(&w, "stdout", a->out.kept.p, a->out.kept.len);
     cmd_json_bytes(&w, "stderr", a->err.kept.p, a->err.kept.len);
@@ -181,6 +200,7 @@ static int run_attached(struct exec_flags *f, struct petri_sandbox *s, struct pe
     struct petri_exec_options o = PETRI_EXEC_OPTIONS_INIT;
     struct attach a = { .tty = f->tty, .timeout_ms = f->timeout_ms };
     struct winsize ws = { 0 };
+    uint64_t since = clock_ms(CLOCK_BOOTTIME);
     int status;
 
     set_output(&a.out, 1, f);
@@ -200,7 +220,7 @@ static int run_attached(struct exec_flags *f, struct petri_sandbox *s, struct pe
     } else {
         status = a.end.status;
         if (f->json)
-            json_result(s, &a);
+            json_result(s, &a, since);
         if (!f->json && !f->quiet && a.end.timed_out)
             cmd_note("timed out; the command and all it started were killed");
         if (!f->json && !f->quiet && a.held)

@@ -20,7 +20,7 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
         { "force", NULL, &f->force },  { "follow", NULL, &f->follow },
         { "all", NULL, &f->all },      { "message", &f->message, NULL },
         { "count", &f->count, NULL },  { "signal", &f->signal, NULL },
-        { "lines", &f->number, NULL },
+        { "lines", &f->number, NULL }, { "sandbox", &f->sandbox, NULL },
     };
     const struct opt *o;
     const char *value = NULL;

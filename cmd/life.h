@@ -8,7 +8,7 @@ struct life {
     struct options o;
     struct paths paths;
     bool json, quiet, force, follow, all;
-    const char *message, *count, *signal, *number;
+    const char *message, *count, *signal, *number, *sandbox;
     char **words; /* operands, in argv */
     int n_words;
 };
@@ -18,3 +18,6 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv);
 /* Prints the error, or the remedy where the machine lacks something; frees it. Returns 1. */
 int life_fail(struct err *e, bool json);
 uint64_t life_now_us(void);
+/* Prints the lines of a file that grows and may start anew; with `follow` until nobody reads. */
+void life_lines(const char *path, bool follow, void (*print)(const char *line, bool json),
+                bool json);

@@ -118,24 +118,15 @@ static void print_event(const char *line, bool json)
     printf("%s  %-10s  %s\n", json_str(j, "time"), json_str(j, "event"), name.p);
 }
 
-static int events_run(const struct cmd *c, int argc, char **argv)
+void life_lines(const char *path, bool follow, void (*print)(const char *line, bool json),
+                bool json)
 {
-    CLEANUP(life_free_p) struct life f = { 0 };
-    AUTOFREE char *path = NULL;
-    struct err *e = NULL;
+    struct stat here, there;
     FILE *in = NULL;
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
-    struct stat here, there;
 
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words)
-        return cmd_usage(c, "events takes no names");
-    if (paths_find(&f.paths, &e) < 0)
-        return cmd_fail_err(1, e, f.json);
-    path = path_join(f.paths.data, "events.jsonl");
     do {
         /* a file that became long starts anew under its name */
         if (in && (fstat(fileno(in), &here) < 0 || stat(path, &there) < 0 ||
@@ -149,14 +140,30 @@ static int events_run(const struct cmd *c, int argc, char **argv)
             clearerr(in);
         while (in && (n = getline(&line, &cap, in)) > 0) {
             line[strcspn(line, "\n")] = '\0';
-            print_event(line, f.json);
+            print(line, json);
         }
-        if (f.follow && (fflush(stdout) != 0 || poll(NULL, 0, 100) < 0))
+        if (follow && (fflush(stdout) != 0 || poll(NULL, 0, 100) < 0))
             break;
-    } while (f.follow);
+    } while (follow);
     free(line);
     if (in)
         fclose(in);
+}
+
+static int events_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(life_free_p) struct life f = { 0 };
+    AUTOFREE char *path = NULL;
+    struct err *e = NULL;
+
+    if (life_parse(&f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f.n_words)
+        return cmd_usage(c, "events takes no names");
+    if (paths_find(&f.paths, &e) < 0)
+        return cmd_fail_err(1, e, f.json);
+    path = path_join(f.paths.data, "events.jsonl");
+    life_lines(path, f.follow, print_event, f.json);
     return 0;
 }
 

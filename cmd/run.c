@@ -59,7 +59,7 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
     if (p->name)
         jw_str(w, "name", p->name);
     jw_str(w, "image", p->image);
-    jw_str(w, "network", "none");
+    jw_str(w, "network", net_mode_word(p->net->mode));
     if (x->exit_code >= 0)
         jw_int(w, "exit_code", x->exit_code);
     else
@@ -76,6 +76,12 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
             jw_str(w, "type", events[i]);
             jw_end_obj(w);
         }
+    for (size_t i = 0; i < x->denied.n; i++) {
+        jw_obj(w, NULL);
+        jw_str(w, "type", "net_denied");
+        denied_json(w, &x->denied.v[i], NULL);
+        jw_end_obj(w);
+    }
     jw_end_arr(w);
     cmd_json_bytes(w, "stdout", r->out.kept.p, r->out.kept.len);
     cmd_json_bytes(w, "stderr", r->err.kept.p, r->err.kept.len);
@@ -127,8 +133,9 @@ static void opening_line(const struct plan *p)
 {
     AUTOSTR struct str dir = STR_INIT;
     str_add_escaped(&dir, p->project, strlen(p->project));
-    cmd_note("copy of %s on %s, network none (no other policy yet), changes %s", dir.p,
+    cmd_note("copy of %s on %s, network %s, changes %s", dir.p,
              strcmp(p->image, "host") == 0 ? "this machine's own packages (image host)" : p->image,
+             net_mode_word(p->net->mode),
              p->mode == WORKSPACE_BIND ? "go to the project itself"
              : p->keep                 ? "kept apart"
                                        : "thrown away");
@@ -190,6 +197,18 @@ static int fail(struct run_flags *f, const struct plan *p, int status, struct er
     return cmd_fail_err(status, e, f->json);
 }
 
+static void say_denied(const struct denied *d)
+{
+    AUTOSTR struct str to = STR_INIT;
+    const char *what = d->name ? d->name : d->addr ? d->addr : "?";
+
+    str_add_escaped(&to, what, strlen(what));
+    if (d->port)
+        str_addf(&to, ":%llu", (unsigned long long)d->port);
+    cmd_note("denied %s: %s%s%s", to.p, d->why ? d->why : "by its policy",
+             d->allow ? "; to allow it: --allow-domain " : "", d->allow ? d->allow : "");
+}
+
 static int run_plan(struct run_flags *f, const struct plan *p, const struct paths *paths)
 {
     AUTOJSONW struct jsonw w = { 0 };
@@ -227,12 +246,15 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
             cmd_note("out of memory: the limit was reached (--memory)");
         if (x.events & EVENT_DISK)
             cmd_note("the disk limit was reached (--disk)");
+        for (size_t i = 0; i < x.denied.n; i++)
+            say_denied(&x.denied.v[i]);
         if (p->keep)
             cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id,
                      p->name ? p->name : p->id);
     }
     str_reset(&r.out.kept);
     str_reset(&r.err.kept);
+    denied_free_p(&x.denied);
     return x.status;
 }
 
@@ -279,14 +301,16 @@ const struct cmd cmd_run = {
     .name = "run",
     .summary = "run one command in a throw-away copy of the project",
     .usage = "[flags] [--] CMD...",
-    .about = "The command sees the project at its own path and at /workspace, this machine's "
-             "programs, and "
-             "nothing else of the machine: no home, no credentials, no network. What it writes is "
-             "thrown "
-             "away; the project is not touched.\n"
-             "Exit status: the command's own; 124 timed out, 125 petri failed, 126 not executable, "
-             "127 not "
-             "found, 128+n killed by signal n.",
+    .about =
+        "The command sees the project at its own path and at /workspace, this machine's "
+        "programs, and "
+        "nothing else of the machine: no home, no credentials; of the network ports 80 and 443 of "
+        "public hosts (--network). What it writes is "
+        "thrown "
+        "away; the project is not touched.\n"
+        "Exit status: the command's own; 124 timed out, 125 petri failed, 126 not executable, "
+        "127 not "
+        "found, 128+n killed by signal n.",
     .examples = "petri run -- make test\trun the tests in a copy\n"
                 "petri run --json -- npm test\tresult, output and changes as JSON\n"
                 "petri run -m 512M --timeout 30s -- ./fuzz\twith limits\n"

@@ -14,6 +14,7 @@
 #include "cmd/cmd.h"
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
+#include "runtime/sandbox/net_rules.h"
 
 static int find(struct life *f, const struct cmd *c, int argc, char **argv, int max_words,
                 char **ret_id, struct err **e)
@@ -79,21 +80,40 @@ static void json_status(const struct state *s, const struct json *live, const st
     jw_str(&w, "runtime", "crun");
     jw_str(&w, "project", s->project);
     jw_str(&w, "workspace_mode", s->mode);
-    jw_str(&w, "network", "none");
+    if (!live) {
+        CLEANUP(net_policy_free_p) struct net_policy p = { 0 };
+        jw_obj(&w, "network");
+        if (net_of_record(s, &p, NULL) == 0)
+            jw_str(&w, "policy", net_mode_word(p.mode));
+        jw_end_obj(&w);
+    }
     jw_u64(&w, "snapshots", s->n_snaps);
     for (size_t i = 0; live && i < live->n; i++)
         if (strcmp(live->keys[i], "state") != 0)
             jw_json(&w, live->keys[i], live->items[i]);
-    jw_obj(&w, "net");
-    jw_u64(&w, "allowed", 0);
-    jw_u64(&w, "denied", 0);
-    jw_end_obj(&w);
     if (changes)
         jw_json(&w, "changes", changes);
     else
         jw_null(&w, "changes");
     jw_end_obj(&w);
     puts(w.out.p);
+}
+
+static void print_network(const struct state *s, const struct json *net)
+{
+    CLEANUP(net_policy_free_p) struct net_policy p = { 0 };
+    const struct json *c = json_get(net, "counts");
+    char in[24], out[24];
+
+    if (!net && net_of_record(s, &p, NULL) == 0)
+        printf("network %s\n", net_mode_word(p.mode));
+    if (!net)
+        return;
+    format_size(number(c, "bytes_in"), in);
+    format_size(number(c, "bytes_out"), out);
+    printf("network %s: %llu allowed, %llu denied, %s in, %s out\n", json_str(net, "policy"),
+           (unsigned long long)number(c, "allowed"), (unsigned long long)number(c, "denied"), in,
+           out);
 }
 
 static void print_status(const struct state *s, const struct json *live, const struct json *changes)
@@ -115,8 +135,8 @@ static void print_status(const struct state *s, const struct json *live, const s
                json_get(live, "cpu_seconds")->string, mem, max,
                (unsigned long long)number(live, "pids"), disk);
     }
-    printf("\nimage %s, runtime crun, network none, %zu snapshots\n", s->image ? s->image : "-",
-           s->n_snaps);
+    printf("\nimage %s, runtime crun, %zu snapshots\n", s->image ? s->image : "-", s->n_snaps);
+    print_network(s, json_get(live, "network"));
     for (size_t i = 0; events && i < events->n; i++)
         printf("limit hit: %s\n", events->items[i]->string);
     if (changes) {

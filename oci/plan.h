@@ -47,6 +47,7 @@ struct limit {
     bool asked;
 };
 
+struct net_policy;
 struct plan {
     char *id;   /* 12 hex digits */
     char *name; /* may be NULL */
@@ -77,6 +78,8 @@ struct plan {
     struct strv missing; /* mounts below the project that stay out: the kernel's own, devices */
 
     struct limit memory, cpus_milli, pids, disk, inodes, nofile;
+    struct net_policy *net; /* the plan's maker keeps it */
+
     uint64_t timeout_ms; /* 0: none */
     uint64_t max_output; /* bytes per stream */
 

@@ -90,7 +90,7 @@ static int make_own(int out_fd, const struct host_user *u, const char *passwd, c
     } plain[] = {
         { "hosts", hosts },
         { "hostname", HOST_ETC_HOSTNAME "\n" },
-        { "resolv.conf", "# no network\n" },
+        { "resolv.conf", "nameserver 198.18.0.1\n" },
         { "machine-id", "" },
         { "fstab", "" },
         { "gitconfig", gitconfig },

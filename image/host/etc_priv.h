@@ -7,7 +7,7 @@
 #include "image/host/etc.h"
 
 /* Bumped when the rules or the files petri writes itself change: old copies are not used then. */
-#define ETC_FORMAT 2
+#define ETC_FORMAT 3
 
 #define ETC_MAX_FILE (4u << 20) /* a larger file is left out */
 #define ETC_MAX_TOTAL (64u << 20)

@@ -239,7 +239,8 @@ static int kill_tree(const struct cgroup *c, pid_t keep)
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < l.n; i++) {
-        if (keep > 0 && is_above(&l, keep, l.v[i].pid))
+        /* the launcher's other child is petri's own as well: what the sandbox starts is never below it */
+        if (keep > 0 && (is_above(&l, keep, l.v[i].pid) || (c->root && l.v[i].parent == c->root)))
             continue;
         if (!cgroup_start_time(l.v[i].pid)) /* dead, and nobody has asked yet */
             continue;

@@ -167,6 +167,7 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
         .userns = -1,
         .project_userns = -1,
     };
+    struct agent_req agent = { .policy = l->net, .feed = l->feed };
     struct holder h, project = { 0 };
     int userns = -1, netns = -1, rc;
 
@@ -174,12 +175,12 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     if (l->cgroup && cgroup_dirfd(l->cgroup) < 0 && (rc = cgroup_enter(l->cgroup, e)) < 0)
         return rc;
     if ((rc = enter_own_namespace(s, parent, e)) < 0 ||
-        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true, &h, e)) <
-            0)
+        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true,
+                           l->feed >= 0 ? &agent : NULL, &h, e)) < 0)
         return rc;
     if (root && l->ids->swap && !l->ids->direct &&
-        (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, &project,
-                           e)) < 0)
+        (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, NULL,
+                           &project, e)) < 0)
         return rc;
     if ((rc = rootfs_scratch(&r, e)) < 0 || (rc = holder_user(&h, &userns, e)) < 0)
         return rc;
@@ -192,7 +193,10 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     }
     if ((rc = rootfs_build(&r, e)) < 0 || (rc = holder_net(&h, &netns, e)) < 0)
         return rc;
-    holder_end(&h);
+    if (l->feed >= 0)
+        holder_serve(&h);
+    else
+        holder_end(&h);
     if (project.pid)
         holder_end(&project);
     if ((rc = arrange_fds(s, userns, netns, e)) < 0 || (rc = run_container(s, e)) < 0)

@@ -19,7 +19,9 @@ struct launch {
     const char *init;            /* petri-init on the host */
     uint64_t nproc;              /* RLIMIT_NPROC, 0: a cgroup counts */
     bool count_changes;
-    int control;                 /* petri-init's end of the control socket */
+    int control; /* petri-init's end of the control socket */
+    const struct net_policy *net;
+    int feed;                    /* the agent's end of the way to the gateway; -1: loopback only */
     const struct cgroup *cgroup; /* the launcher starts in it, or moves itself there first */
 };
 

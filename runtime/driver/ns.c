@@ -56,27 +56,48 @@ static void lower_limits(void)
     limit_watches();
 }
 
-static void holder_main(int go, int done, bool net)
+/* A byte for how it went, and what is wrong. */
+static void say_done(int done, const struct err *e)
 {
+    AUTOFREE char *text = e ? err_text(e) : NULL;
+    char code = e ? (char)e->code : 0;
+    (void)!write(done, &code, 1);
+    if (text)
+        (void)!write(done, text, strlen(text));
+}
+
+static int make_net(const struct agent_req *req, struct agent *ret, struct err **e)
+{
+    if (req)
+        return agent_setup(req, ret, e);
+    if (unshare(CLONE_NEWNET) < 0 || loopback_up() < 0)
+        return err_sys(e, "make a network namespace");
+    return 0;
+}
+
+static void holder_main(int go, int done, bool net, const struct agent_req *req)
+{
+    struct agent agent = { 0 };
+    struct err *e = NULL;
     char c = 0;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (RETRY(read(go, &c, 1)) != 1)
         _exit(1);
     if (net) {
-        if (unshare(CLONE_NEWNET) < 0)
-            c = (char)errno;
-        else if (loopback_up() < 0)
-            c = (char)errno;
+        (void)make_net(req, &agent, &e);
         lower_limits();
-        (void)!write(done, &c, 1);
+        say_done(done, e);
+        close(done);
     }
-    (void)!read(go, &c, 1); /* until the caller has what it wants, or is gone */
+    /* until the caller has what it wants, or is gone */
+    if (RETRY(read(go, &c, 1)) == 1 && req && !e)
+        agent_serve(&agent);
     _exit(0);
 }
 
 int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
-                 struct holder *ret, struct err **e)
+                 const struct agent_req *agent, struct holder *ret, struct err **e)
 {
     int go[2], done[2] = { -1, -1 };
     pid_t pid;
@@ -90,11 +111,12 @@ int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_s
         close(go[1]);
         return rc;
     }
-    pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    /* libcrun waits for the last of its caller's children: an agent is none that a plain wait() would see */
+    pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | (agent ? 0 : SIGCHLD), 0, 0, 0, 0);
     if (pid == 0) {
         close(go[1]);
         close(done[0]);
-        holder_main(go[0], done[1], net);
+        holder_main(go[0], done[1], net, agent);
     }
     close(go[0]);
     close(done[1]);
@@ -126,13 +148,25 @@ int holder_user(const struct holder *h, int *ret_fd, struct err **e)
 
 int holder_net(const struct holder *h, int *ret_fd, struct err **e)
 {
-    char c = 1;
+    char c = 1, text[512];
     ssize_t n = RETRY(read(h->done, &c, 1));
-    if (n != 1 || c) {
-        errno = n == 1 ? c : ECHILD;
-        return err_sys(e, "make a network namespace");
+
+    if (n != 1)
+        return err_new(e, ERR_FAILED, "make a network namespace: its maker died");
+    if (c) {
+        n = RETRY(read(h->done, text, sizeof text - 1));
+        text[n > 0 ? n : 0] = '\0';
+        return err_new(e, (enum err_code)c, "%s", text);
     }
     return open_ns(h->pid, "net", ret_fd, e);
+}
+
+void holder_serve(struct holder *h)
+{
+    (void)!write(h->pipe, "", 1);
+    close_p(&h->pipe);
+    close_p(&h->done);
+    h->pid = 0;
 }
 
 void holder_end(struct holder *h)

@@ -3,6 +3,7 @@
  */
 #pragma once
 #include "runtime/driver/ids.h"
+#include "runtime/network/agent.h"
 
 struct holder {
     pid_t pid;
@@ -11,11 +12,13 @@ struct holder {
 };
 
 /* Starts a child in a new user namespace with these maps. With `net` it also makes a network
- * namespace that belongs to it (loopback up) and lowers the namespace's own limits; meanwhile the
- * caller goes on. */
+ * namespace that belongs to it (loopback up; with an agent also the way to its gateway) and lowers the
+ * namespace's own limits; meanwhile the caller goes on. */
 int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
-                 struct holder *ret, struct err **e);
+                 const struct agent_req *agent, struct holder *ret, struct err **e);
 /* Descriptors of its namespaces; holder_net waits for it. */
 int holder_user(const struct holder *h, int *ret_fd, struct err **e);
 int holder_net(const struct holder *h, int *ret_fd, struct err **e);
+/* It stays as the agent, and dies with the caller. */
+void holder_serve(struct holder *h);
 void holder_end(struct holder *h);

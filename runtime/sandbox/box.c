@@ -63,6 +63,8 @@ int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
         (rc = scratch_choose(p, b->paths->data, at, &b->scratch, e)) < 0 ||
         (rc = enough_memory(p, e)) < 0)
         return rc;
+    if ((rc = gate_open(&b->gate, p->net, e)) < 0)
+        return rc;
     if (!(b->helper = paths_helper("petri-init", e)))
         return -ERR_NOT_FOUND;
     /* before limits and the deadline count */
@@ -84,18 +86,26 @@ int box_launch(struct box *b, bool count_changes, struct err **e)
         .init = b->helper,
         .count_changes = count_changes,
         .cgroup = weakened() & WEAK_LIMITS ? NULL : b->cgroup,
+        .net = b->plan->net,
     };
-    int pair[2], one = 1, rc;
+    int pair[2], one = 1, rc = gate_walls(&b->gate, &l.feed, e);
+
+    if (rc < 0)
+        return rc;
 
     if (cgroup_enforced(b->cgroup, "pids") == CG_RLIMIT && !(weakened() & WEAK_LIMITS))
         l.nproc = b->plan->pids.value;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, "socketpair");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        rc = err_sys(e, "socketpair");
+        close_p(&l.feed);
+        return rc;
+    }
     b->control = pair[0];
     l.control = pair[1];
     setsockopt(b->control, SOL_SOCKET, SO_PASSCRED, &one, sizeof one);
     rc = launcher_start(&l, &b->launcher, e);
     close(pair[1]);
+    close_p(&l.feed);
     if (rc < 0)
         return rc;
     cgroup_set_root(b->cgroup, b->launcher.pid);
@@ -141,6 +151,7 @@ void box_wait(struct box *b)
 void box_free_p(struct box *b)
 {
     box_wait(b);
+    gate_close(&b->gate);
     b->cgroup = cgroup_free(b->cgroup);
     scratch_free_p(&b->scratch);
     dirlayer_free_p(&b->dirs);

@@ -9,6 +9,7 @@
 #include "runtime/driver/dirlayer.h"
 #include "runtime/driver/launch.h"
 #include "runtime/driver/scratch.h"
+#include "runtime/network/gate.h"
 
 struct box {
     const struct plan *plan;
@@ -17,6 +18,7 @@ struct box {
     struct scratch scratch;
     struct dirlayer dirs;
     struct cgroup *cgroup;
+    struct gate gate;
     char *helper; /* petri-init on the host */
     struct launcher launcher;
     int launcher_pidfd;
@@ -25,7 +27,8 @@ struct box {
 };
 #define BOX_INIT(p, where)                                                                         \
     {                                                                                              \
-        .plan = (p), .paths = (where), .launcher_pidfd = -1, .control = -1, .launcher = {          \
+        .plan = (p), .paths = (where), .launcher_pidfd = -1, .control = -1, .gate = GATE_INIT,     \
+        .launcher = {                                                                              \
             .report = -1,                                                                          \
             .go = -1                                                                               \
         }                                                                                          \
@@ -35,6 +38,11 @@ struct box {
 int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e);
 /* Starts the launcher; petri-init will say hello on `control`. May be called again after box_wait(). */
 int box_launch(struct box *b, bool count_changes, struct err **e);
+/* How many processes in its cgroup are petri's own, petri-init aside. */
+static inline uint64_t box_own(const struct box *b)
+{
+    return b->gate.policy ? 2 : 1;
+}
 /* petri-init's word about what must be true of itself. */
 uint32_t box_expect(const struct plan *p);
 /* Ends everything inside: PID 1 exits when its socket closes, and is killed in any case. */

@@ -275,7 +275,8 @@ static void describe(const struct batch *b, struct kept *k)
     s->stamp_sec = f->stamp_sec;
     s->stamp_nsec = f->stamp_nsec;
     for (size_t i = 0; i < f->options.n; i++)
-        strv_add(&s->options, f->options.v[i]);
+        if (!str_starts(f->options.v[i], "publish="))
+            strv_add(&s->options, f->options.v[i]);
     for (size_t i = 0; i < f->labels.n; i++)
         strv_add(&s->labels, f->labels.v[i]);
     for (size_t i = 0; i < f->hide.n; i++)
@@ -382,6 +383,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
         return rc;
     b.store = store;
     options_restore(&o, &from.options);
+    strv_free_p(&o.publish); /* a port of the host's is one sandbox's */
     o.workspace = from.project;
     o.id = from.id; /* each gets its own */
     if ((rc = plan_make(&o, paths, &first.plan, &first.holds, e)) < 0 ||

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { EVENTS_MAX = 8 << 20 };
 
@@ -13,17 +12,12 @@ void events_add(const struct paths *paths, const char *type, const struct state 
     AUTOFREE char *path = path_join(paths->data, "events.jsonl"), *old = str_printf("%s.1", path);
     AUTOCLOSE int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     AUTOJSONW struct jsonw w = { 0 };
-    struct timespec t;
     struct stat st;
-    struct tm tm;
-    char when[32];
 
     if (fd < 0)
         return;
-    clock_gettime(CLOCK_REALTIME, &t);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", gmtime_r(&t.tv_sec, &tm));
     jw_obj(&w, NULL);
-    jw_strf(&w, "time", "%s.%03ldZ", when, t.tv_nsec / 1000000);
+    jw_time(&w, "time");
     jw_str(&w, "event", type);
     jw_str(&w, "id", s->id);
     jw_str(&w, "name", s->name);

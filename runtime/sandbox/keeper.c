@@ -169,11 +169,31 @@ void keeper_on_watch(struct keeper *k)
 {
     uint64_t n;
     (void)!read(k->watch, &n, sizeof n);
-    if (!k->finished && scratch_over(&k->box.scratch)) {
+    gate_tick(&k->box.gate);
+    keeper_on_gate(k);
+    if (!k->finished && k->box.scratch.watched && scratch_over(&k->box.scratch)) {
         k->finished = true;
         k->res->events |= EVENT_DISK;
         k->res->signal = SIGKILL;
         k->res->status = 128 + SIGKILL;
         box_end(&k->box);
     }
+}
+
+/* Where the gateway is not replaced, the command does not go on without it. */
+void keeper_on_gate(struct keeper *k)
+{
+    gate_serve(&k->box.gate);
+    if (!k->box.gate.failed || k->failed || k->finished)
+        return;
+    k->failed = true;
+    err_new(k->e, ERR_FAILED, "the sandbox's gateway died%s%s; the sandbox was stopped",
+            k->box.gate.why ? ": " : "", k->box.gate.why ? k->box.gate.why : "");
+    box_end(&k->box);
+}
+
+void keeper_on_verdict(void *arg, const struct json *line)
+{
+    struct keeper *k = arg;
+    (void)denied_note(&k->res->denied, line);
 }

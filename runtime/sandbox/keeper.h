@@ -14,7 +14,7 @@ struct keeper {
     struct streams streams;
     int timer;
     int signals;
-    int watch; /* ticks while only the keeper limits the disk */
+    int watch; /* ticks while only the keeper limits the disk, or there is a gateway */
     int lock;  /* on the sandbox's directory in the store, where it has one */
     int store; /* its layer has no record yet: nobody may take it for garbage */
     bool started, finished, failed;
@@ -26,3 +26,5 @@ void keeper_on_report(struct keeper *k);  /* the launcher does */
 void keeper_on_signal(struct keeper *k);
 void keeper_on_timer(struct keeper *k); /* the deadline that petri-init missed */
 void keeper_on_watch(struct keeper *k);
+void keeper_on_gate(struct keeper *k);
+void keeper_on_verdict(void *arg, const struct json *line);

@@ -19,7 +19,13 @@
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/run.h"
 
-enum { START_TIMEOUT_MS = 60000, TICK_MIN_MS = 250, TICK_MAX_MS = 4000, ANSWER_MS = 5000 };
+enum {
+    START_TIMEOUT_MS = 60000,
+    TICK_MIN_MS = 250,
+    TICK_MAX_MS = 4000,
+    ANSWER_MS = 5000,
+    LIVE_OWN_FDS = 6
+};
 
 /* A listening socket in the directory `dir`; bound through the directory, since a socket's path is short. */
 static int listen_at(int dir, const char *name, int *ret, struct err **e)
@@ -190,6 +196,8 @@ int live_up(struct live *l, struct err **e)
         l->askers[i].fd = -1;
     if (l->signals < 0 || l->tick < 0)
         return err_sys(e, "signals and timers");
+    l->box.gate.on_line = live_net_line;
+    l->box.gate.arg = l;
     if ((rc = box_prepare(&l->box, l->on_prepare, e)) < 0 || (rc = make_sockets(l, e)) < 0 ||
         (rc = bring_up(l, e)) < 0) {
         remove_sockets(l);
@@ -254,7 +262,7 @@ static bool look(struct live *l)
     bool busy;
 
     cgroup_stats(l->box.cgroup, &s);
-    busy = s.cpu_usec != l->cpu_usec || s.pids_now > 2; /* the launcher and petri-init */
+    busy = s.cpu_usec != l->cpu_usec || s.pids_now > box_own(&l->box) + 1;
     l->cpu_usec = s.cpu_usec;
     if (!s.pids_now && live_quiesce(l, &others, NULL) == 0) {
         /* nothing counts for us here */
@@ -299,6 +307,19 @@ static void watch_sockets(struct live *l)
         l->ending = true;
 }
 
+/* Without its gateway a sandbox has no network; whether it goes on like that was decided at its start. */
+static void watch_gate(struct live *l)
+{
+    gate_tick(&l->box.gate);
+    if (l->box.gate.failed && !l->ending) {
+        AUTOJSONW struct jsonw w = { 0 };
+        jw_members(&w);
+        jw_str(&w, "why", l->box.gate.why ? l->box.gate.why : "the gateway died");
+        events_add(l->paths, "net_failed", &l->state, &w);
+        l->ending = true;
+    }
+}
+
 static void on_tick(struct live *l)
 {
     uint64_t n, now = clock_ms(CLOCK_BOOTTIME);
@@ -306,6 +327,7 @@ static void on_tick(struct live *l)
 
     (void)!read(l->tick, &n, sizeof n);
     watch_sockets(l);
+    watch_gate(l);
     busy = look(l);
     if (busy) {
         l->active_ms = now;
@@ -325,14 +347,15 @@ static void on_tick(struct live *l)
 void live_loop(struct live *l)
 {
     while (!l->ending) {
-        struct pollfd fds[6 + LIVE_MAX_CLIENTS + 2 * LIVE_MAX_JOBS] = {
+        struct pollfd fds[LIVE_OWN_FDS + LIVE_MAX_CLIENTS + 2 * LIVE_MAX_JOBS] = {
             { .fd = l->box.control, .events = POLLIN },
             { .fd = l->box.launcher_pidfd, .events = POLLIN },
             { .fd = l->signals, .events = POLLIN },
             { .fd = l->tick, .events = POLLIN },
             { .fd = l->ctl, .events = POLLIN },
+            { .fd = l->box.gate.control, .events = POLLIN },
         };
-        size_t n = 5, jobs;
+        size_t n = LIVE_OWN_FDS, jobs;
 
         for (size_t i = 0; i < LIVE_MAX_CLIENTS; i++)
             fds[n++] = (struct pollfd){ .fd = l->askers[i].fd, .events = POLLIN };
@@ -348,10 +371,14 @@ void live_loop(struct live *l)
             on_tick(l);
         jobs_serve(l, fds + n, jobs);
         for (size_t i = 0; i < LIVE_MAX_CLIENTS; i++)
-            if (fds[5 + i].revents && l->askers[i].fd == fds[5 + i].fd)
+            if (fds[LIVE_OWN_FDS + i].revents && l->askers[i].fd == fds[LIVE_OWN_FDS + i].fd)
                 live_serve(l, &l->askers[i]);
         if (fds[4].revents)
             live_accept(l);
+        if (fds[5].revents) {
+            gate_serve(&l->box.gate);
+            watch_gate(l);
+        }
     }
     live_down(l);
 }
@@ -362,6 +389,7 @@ void live_down(struct live *l)
     box_end(&l->box);
     box_wait(&l->box);
     jobs_free(l);
+    denied_free_p(&l->denied);
     remove_sockets(l);
     box_free_p(&l->box);
     /* whoever asked for the end hears of it when it has come */

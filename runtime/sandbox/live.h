@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "runtime/client/conn.h"
 #include "runtime/sandbox/box.h"
+#include "runtime/sandbox/denied.h"
 #include "runtime/sandbox/options.h"
 #include "runtime/sandbox/state.h"
 
@@ -50,6 +51,7 @@ struct live {
     uint64_t active_ms, cpu_usec, tick_ms;
     unsigned events; /* enum run_event, so far */
     bool ending;
+    struct denied_list denied;
     struct job **jobs;
     size_t n_jobs;
     unsigned last_job;                   /* number */
@@ -83,6 +85,13 @@ void live_accept(struct live *l);
 void live_serve(struct live *l, struct asker *a);
 void live_answer(struct asker *a, const char *text);
 void live_answer_err(struct asker *a, struct err *e); /* frees it */
+
+/* live_net.c */
+void live_net_line(void *arg, const struct json *line); /* one verdict of the gateway's */
+void live_net_json(struct live *l, struct jsonw *w);
+void live_net_show(struct live *l, struct asker *a);
+void live_net_denied(struct live *l, struct asker *a, const struct json *r);
+void live_net_rules(struct live *l, struct asker *a, const struct json *r, bool allow);
 
 /* live_jobs.c */
 int job_start(struct live *l, const struct json *request, unsigned *ret_number, struct err **e);

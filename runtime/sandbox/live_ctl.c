@@ -265,7 +265,13 @@ static void do_refresh(struct live *l, struct asker *a)
 
 static void do_status(struct live *l, struct asker *a)
 {
-    static const char *const events[] = { "oom", "pids", "disk" };
+    static const struct {
+        unsigned bit;
+        const char *word;
+    } events[] = { { EVENT_OOM, "oom" },
+                   { EVENT_PIDS, "pids" },
+                   { EVENT_DISK, "disk" },
+                   { EVENT_NET_DENIED, "net_denied" } };
     static const char *const how[] = { "none", "cgroup-v1", "cgroup-v2", "rlimit" };
     AUTOJSONW struct jsonw w = { 0 };
     struct cgroup_stats s = { 0 };
@@ -281,7 +287,8 @@ static void do_status(struct live *l, struct asker *a)
     jw_double(&w, "cpu_seconds", (double)s.cpu_usec / 1e6);
     jw_u64(&w, "memory", s.memory_now);
     jw_u64(&w, "memory_peak", s.memory_peak);
-    jw_u64(&w, "pids", s.pids_now > 1 ? s.pids_now - 1 : s.pids_now); /* without the launcher */
+    /* without the launcher and the agent */
+    jw_u64(&w, "pids", s.pids_now > box_own(&l->box) ? s.pids_now - box_own(&l->box) : s.pids_now);
     jw_u64(&w, "disk", used);
     jw_obj(&w, "limits");
     jw_u64(&w, "memory", p->memory.value);
@@ -295,10 +302,11 @@ static void do_status(struct live *l, struct asker *a)
     jw_u64(&w, "lifetime_ms", l->life_ms);
     jw_arr(&w, "events");
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
-        if (l->events & 1u << i)
-            jw_str(&w, NULL, events[i]);
+        if (l->events & events[i].bit)
+            jw_str(&w, NULL, events[i].word);
     jw_end_arr(&w);
     jw_u64(&w, "jobs", l->n_jobs);
+    live_net_json(l, &w);
     jw_end_obj(&w);
     live_answer(a, w.out.p);
 }
@@ -384,6 +392,12 @@ static void answer(struct live *l, struct asker *a, const struct json *r)
         do_snapshot_rm(l, a, json_str(r, "snapshot"));
     } else if (strcmp(op, "refresh") == 0) {
         do_refresh(l, a);
+    } else if (strcmp(op, "net") == 0) {
+        live_net_show(l, a);
+    } else if (strcmp(op, "net_denied") == 0) {
+        live_net_denied(l, a, r);
+    } else if (strcmp(op, "net_allow") == 0 || strcmp(op, "net_deny") == 0) {
+        live_net_rules(l, a, r, strcmp(op, "net_allow") == 0);
     } else if (strcmp(op, "jobs") == 0) {
         do_jobs(l, a);
     } else if (strcmp(op, "job") == 0 || strcmp(op, "wait") == 0 || strcmp(op, "kill") == 0) {

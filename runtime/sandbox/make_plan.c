@@ -17,6 +17,9 @@ void plan_holds_free_p(struct plan_holds *h)
 {
     image_info_free_p(&h->image);
     close_p(&h->etc_fd);
+    if (h->net)
+        net_policy_free_p(h->net);
+    free_p(&h->net);
 }
 
 static int take_limits(const struct options *o, struct plan *p, struct err **e)
@@ -85,10 +88,6 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
             return err_new(e, ERR_INVALID, "--label '%s': write it as KEY=VALUE", o->labels.v[i]);
         strv_add(&p->labels, o->labels.v[i]);
     }
-    if (o->network && strcmp(o->network, "none") != 0)
-        return err_new(e, ERR_UNSUPPORTED,
-                       "--network %s: only 'none' exists in this version; leave the flag out",
-                       o->network);
     if (!o->mode || strcmp(o->mode, "overlay") == 0)
         p->mode = WORKSPACE_OVERLAY;
     else if (strcmp(o->mode, "copy") == 0)
@@ -295,7 +294,7 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         return err_sys(e, "the current directory");
     p->image = str_dup(host ? "host" : o->image);
     if ((rc = take_limits(o, p, e)) < 0 || (rc = take_words(o, p, e)) < 0 ||
-        (rc = take_project(o, paths, cwd, p, e)) < 0)
+        (rc = plan_network(o, p, &holds, e)) < 0 || (rc = take_project(o, paths, cwd, p, e)) < 0)
         return rc;
     if (!host && (rc = plan_store_image(o->image, paths, p, &holds, e)) < 0)
         return rc;
@@ -320,6 +319,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         return rc;
     if (!host)
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
+    if (!host && (rc = plan_resolver(paths, p, e)) < 0)
+        return rc;
     for (size_t i = 0; i < volumes.n; i++) {
         plan_make_room(p, volumes.v[i].dst);
         plan_mounts_add(&p->mounts, MOUNT_BIND, volumes.v[i].src, volumes.v[i].dst,

@@ -13,6 +13,10 @@ void options_free_p(struct options *o)
     strv_free_p(&o->volumes);
     strv_free_p(&o->labels);
     strv_free_p(&o->hide);
+    strv_free_p(&o->allow_domains);
+    strv_free_p(&o->deny_domains);
+    strv_free_p(&o->net_ports);
+    strv_free_p(&o->publish);
     strv_free_p(&o->given);
 }
 
@@ -58,6 +62,13 @@ bool options_set(struct options *o, const char *name, const char *value)
         { "max-output", NULL, &o->max_output, NULL },
         { "image", NULL, &o->image, NULL },
         { "network", NULL, &o->network, NULL },
+        { "allow-domain", &o->allow_domains, NULL, NULL },
+        { "deny-domain", &o->deny_domains, NULL, NULL },
+        { "net-port", &o->net_ports, NULL, NULL },
+        { "publish", &o->publish, NULL, NULL },
+        { "net-rate", NULL, &o->net_rate, NULL },
+        { "net-bytes", NULL, &o->net_bytes, NULL },
+        { "on-net-failure", NULL, &o->on_net_failure, NULL },
         { "workspace", NULL, &o->workspace, NULL },
         { "workspace-mode", NULL, &o->mode, NULL },
         { "read-only", NULL, NULL, &o->read_only },

@@ -3,11 +3,14 @@
 #include "base/paths.h"
 #include "oci/plan.h"
 #include "oci/store_read.h"
+#include "runtime/network/policy.h"
 
 struct options {
     struct strv argv, env, env_files, volumes, labels, hide;
     const char *workdir, *user, *image, *network, *workspace, *mode, *name;
     const char *memory, *cpus, *pids, *disk, *timeout, *max_output;
+    struct strv allow_domains, deny_domains, net_ports, publish;
+    const char *net_rate, *net_bytes, *on_net_failure;
     const char *idle_timeout, *lifetime; /* of a sandbox that stays */
     bool read_only, keep, tty, no_keep_alive;
     bool live;         /* a sandbox without a command of its own, that stays; argv may be empty */
@@ -27,6 +30,7 @@ int options_check_name(const char *flag, const char *name, struct err **e);
 struct plan_holds {
     struct image_info image;
     int etc_fd;
+    struct net_policy *net;
 };
 void plan_holds_free_p(struct plan_holds *h);
 

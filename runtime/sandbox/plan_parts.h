@@ -1,8 +1,10 @@
-/* runtime/sandbox/plan_parts.h - the parts of plan_make(): words in make_plan.c, the root file system in
- * plan_root.c. */
+/* runtime/sandbox/plan_parts.h - the parts of plan_make(): words in make_plan.c, the network's in plan_net.c, the root
+ * file system in plan_root.c. */
 #pragma once
 #include "runtime/sandbox/options.h"
 
+int plan_network(const struct options *o, struct plan *p, struct plan_holds *holds, struct err **e);
+int plan_resolver(const struct paths *paths, struct plan *p, struct err **e);
 int plan_user(const struct options *o, bool host, const char *image_user, struct plan *p,
               struct err **e);
 int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *ret, struct err **e);

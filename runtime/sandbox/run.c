@@ -48,6 +48,7 @@ static int open_sources(struct keeper *k, struct err **e)
     const struct plan *p = k->req->plan;
     struct itimerspec t = { 0 }, tick = { .it_interval = { .tv_nsec = 250000000 },
                                           .it_value = { .tv_nsec = 250000000 } };
+    bool ticks = k->box.scratch.watched || k->box.gate.policy;
     sigset_t set;
 
     sigemptyset(&set);
@@ -62,11 +63,11 @@ static int open_sources(struct keeper *k, struct err **e)
     sigprocmask(SIG_BLOCK, &set, NULL);
     k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     k->timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (k->box.scratch.watched) {
+    if (ticks) {
         k->watch = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
         timerfd_settime(k->watch, 0, &tick, NULL);
     }
-    if (k->signals < 0 || k->timer < 0 || (k->box.scratch.watched && k->watch < 0))
+    if (k->signals < 0 || k->timer < 0 || (ticks && k->watch < 0))
         return err_sys(e, "signals and timers");
     if (p->timeout_ms && !(weakened() & WEAK_TIMEOUT)) {
         /* petri-init keeps the deadline; this one is for the case that it can't */
@@ -84,20 +85,21 @@ static void loop(struct keeper *k)
     bool launcher_alive = true;
 
     while (launcher_alive || !streams_drained(&k->streams)) {
-        struct pollfd fds[6 + STREAMS_MAX_POLL] = {
+        struct pollfd fds[7 + STREAMS_MAX_POLL] = {
             { .fd = k->box.control, .events = POLLIN },
             { .fd = k->box.launcher.report, .events = POLLIN },
             { .fd = k->signals, .events = POLLIN },
             { .fd = k->timer, .events = POLLIN },
             { .fd = launcher_alive ? k->box.launcher_pidfd : -1, .events = POLLIN },
             { .fd = k->watch, .events = POLLIN },
+            { .fd = k->box.gate.control, .events = POLLIN },
         };
-        size_t n = 6 + streams_poll(&k->streams, fds + 6);
+        size_t n = 7 + streams_poll(&k->streams, fds + 7);
         if (poll(fds, n, -1) < 0 && errno != EINTR)
             break;
         if (fds[0].revents)
             keeper_on_control(k);
-        streams_serve(&k->streams, fds + 6);
+        streams_serve(&k->streams, fds + 7);
         if (fds[1].revents)
             keeper_on_report(k);
         if (fds[2].revents)
@@ -106,6 +108,8 @@ static void loop(struct keeper *k)
             keeper_on_timer(k);
         if (fds[5].revents)
             keeper_on_watch(k);
+        if (fds[6].revents)
+            keeper_on_gate(k);
         if (fds[4].revents && k->box.launcher.report < 0 && k->box.control < 0) {
             box_wait(&k->box);
             launcher_alive = false;
@@ -148,6 +152,10 @@ static void final_stats(struct keeper *k)
         k->res->cpu_ms = s.cpu_usec / 1000;
     if (s.memory_peak)
         k->res->peak_memory = s.memory_peak;
+    gate_settle(&k->box.gate, 200);
+    gate_counts(&k->box.gate, &k->res->net);
+    if (k->res->denied.n)
+        k->res->events |= EVENT_NET_DENIED;
     if (k->res->timed_out)
         k->res->events |= EVENT_TIMEOUT;
     if (k->req->out.seen > k->req->out.cap || k->req->err.seen > k->req->err.cap)
@@ -249,6 +257,8 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
     int rc;
 
     *ret = (struct run_result){ .exit_code = -1, .status = 125 };
+    k.box.gate.on_line = keeper_on_verdict;
+    k.box.gate.arg = &k;
     rc = prepare(&k, e);
     if (rc == 0)
         rc = start(&k, e);

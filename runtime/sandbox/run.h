@@ -9,6 +9,8 @@
 #include "oci/plan.h"
 #include "runtime/client/streams.h"
 #include "runtime/driver/cgroup.h"
+#include "runtime/network/gate.h"
+#include "runtime/sandbox/denied.h"
 #include "runtime/workspace/workspace.h"
 
 enum run_event {
@@ -16,7 +18,8 @@ enum run_event {
     EVENT_PIDS = 2,
     EVENT_DISK = 4,
     EVENT_TIMEOUT = 8,
-    EVENT_TRUNCATED = 16
+    EVENT_TRUNCATED = 16,
+    EVENT_NET_DENIED = 32
 };
 
 struct run_req {
@@ -48,6 +51,8 @@ struct run_result {
     uint64_t wall_ms, cpu_ms, peak_memory;
     bool has_changes;
     struct changes changes;
+    struct denied_list denied;
+    struct gate_counts net;
     struct limit_report limits[5];
     size_t n_limits;
 };

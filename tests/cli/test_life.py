@@ -135,9 +135,9 @@ def test_status(life):
     s = life.status()
     want = {"id", "name", "state", "image", "runtime", "project", "workspace_mode", "network", "snapshots", "keeper_pid",
             "init_pid", "uptime_ms", "cpu_seconds", "memory", "pids", "disk", "limits", "idle_timeout_ms",
-            "lifetime_ms", "events", "jobs", "net", "changes"}
+            "lifetime_ms", "events", "jobs", "changes"}
     assert want <= set(s), want - set(s)
-    assert (s["state"], s["image"], s["runtime"], s["network"]) == ("running", "host", "crun", "none")
+    assert (s["state"], s["image"], s["runtime"], s["network"]["policy"]) == ("running", "host", "crun", "limited")
     assert s["project"] == life.project and s["workspace_mode"] == "overlay"
     assert 3000000 <= s["disk"] < 4000000 and 1 <= s["pids"] <= 3 and s["memory"] > 0
     assert s["idle_timeout_ms"] == 90 * 60000 and s["lifetime_ms"] == 7200000

@@ -1,0 +1,78 @@
+#include "runtime/sandbox/denied.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+static bool same(const struct denied *d, const struct json *line)
+{
+    uint64_t port = 0;
+    const char *name = json_str(line, "name");
+    json_u64(line, "port", &port);
+    /* one name has many addresses, and is asked for before it is dialled */
+    if (d->name || name)
+        return str_eq(d->name, name) && (d->port == port || !d->port || !port);
+    return d->port == port && str_eq(d->addr, json_str(line, "addr"));
+}
+
+const struct denied *denied_note(struct denied_list *l, const struct json *line)
+{
+    uint64_t now = clock_ms(CLOCK_BOOTTIME);
+    struct denied *d;
+
+    if (!str_eq(json_str(line, "verdict"), "deny"))
+        return NULL;
+    for (size_t i = 0; i < l->n; i++)
+        if (same(&l->v[i], line)) {
+            l->v[i].times++;
+            l->v[i].last_ms = now;
+            return NULL;
+        }
+    if (l->n == DENIED_MAX)
+        return NULL;
+    d = &l->v[l->n++];
+    *d = (struct denied){
+        .name = str_dup(json_str(line, "name")),
+        .addr = str_dup(json_str(line, "addr")),
+        .proto = str_dup(json_str(line, "proto")),
+        .rule = str_dup(json_str(line, "rule")),
+        .why = str_dup(json_str(line, "why")),
+        .allow = str_dup(json_str(line, "allow")),
+        .times = 1,
+        .last_ms = now,
+    };
+    json_u64(line, "port", &d->port);
+    return d;
+}
+
+void denied_json(struct jsonw *w, const struct denied *d, const char *box)
+{
+    if (d->name)
+        jw_str(w, "name", d->name);
+    if (d->addr)
+        jw_str(w, "addr", d->addr);
+    if (d->port)
+        jw_u64(w, "port", d->port);
+    jw_str(w, "proto", d->proto);
+    jw_str(w, "rule", d->rule);
+    jw_str(w, "why", d->why);
+    jw_u64(w, "times", d->times);
+    if (d->allow && box)
+        jw_strf(w, "allow", "petri net allow %s -s %s", d->allow, box);
+    else if (d->allow)
+        jw_strf(w, "allow", "petri net allow %s", d->allow);
+    if (d->allow)
+        jw_strf(w, "flag", "--allow-domain %s", d->allow);
+}
+
+void denied_free_p(struct denied_list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        struct denied *d = &l->v[i];
+        char **const words[] = { &d->name, &d->addr, &d->proto, &d->rule, &d->why, &d->allow };
+        for (size_t k = 0; k < ARRAY_LEN(words); k++)
+            free_p(words[k]);
+    }
+    l->n = 0;
+}
