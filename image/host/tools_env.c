@@ -44,6 +44,15 @@ static const struct {
     { "GRADLE_HOME", NULL, NULL, 0 },
 };
 
+/* Variables that name whom to trust. Passed when they name what is public on every machine and there inside
+ * at the same path; a company's own authority is then known inside as well. */
+static const char *const trust_vars[] = {
+    "SSL_CERT_FILE",      "SSL_CERT_DIR",   "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",       "AWS_CA_BUNDLE",
+};
+static const char *const trust_places[] = { "/etc/ssl/certs", "/etc/ca-certificates",
+                                            "/etc/pki/tls/certs", "/usr/share/ca-certificates" };
+
 static bool plain(const char *s)
 {
     for (; *s; s++)
@@ -107,8 +116,21 @@ static bool pass_place(struct tools *t, const char *name)
     return true;
 }
 
+static void pass_trust(struct tools *t)
+{
+    for (size_t i = 0; i < ARRAY_LEN(trust_vars); i++) {
+        AUTOFREE char *p = place(t, trust_vars[i]);
+        bool is_public = false;
+        for (size_t k = 0; p && k < ARRAY_LEN(trust_places); k++)
+            is_public |= path_below(p, trust_places[k]);
+        if (is_public && fs_exists(p))
+            strv_setenv(t->env, trust_vars[i], p);
+    }
+}
+
 void tools_env(struct tools *t)
 {
+    pass_trust(t);
     for (size_t i = 0; i < t->in->env->n; i++) {
         const char *v = t->in->env->v[i], *eq = strchr(v, '=');
         for (size_t k = 0; eq && host_env_pass[k]; k++) {
