@@ -239,6 +239,7 @@ static const struct {
     { "7.1.18.198.in-addr.arpa", 0xc6120107 },
     { "255.255.19.198.in-addr.arpa", 0xc613ffff },
     { "0.0.0.10.in-addr.arpa", 0x0a000000 },
+    { ".1.18.198.in-addr.arpa", 0 },
     { "07.1.18.198.in-addr.arpa", 0 },
     { "256.1.18.198.in-addr.arpa", 0 },
     { "1000.1.18.198.in-addr.arpa", 0 },

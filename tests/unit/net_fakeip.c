@@ -42,7 +42,8 @@ static void test_both_ways(void)
     CHECK(fakeip_addr(f, long_name) == 0, "a name of 254 bytes");
     long_name[253] = '\0';
     CHECK(fakeip_addr(f, long_name) == b + 1, "a name of 253 bytes");
-    CHECK(fakeip_count(f) == 3, "%zu", fakeip_count(f));
+    CHECK(fakeip_addr(f, "a") == b + 2, "a name of one byte");
+    CHECK(fakeip_count(f) == 4, "%zu", fakeip_count(f));
     CHECK(!fakeip_free(f) && !fakeip_free(NULL), "freed");
 }
 

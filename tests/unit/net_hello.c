@@ -42,7 +42,7 @@ static const struct {
     { "ECH first", LIT(ECH SNI), HELLO_ECH, "example.com" },
     { "ECH without a name", LIT(ECH), HELLO_ECH, "" },
     { "ECH empty", LIT(SNI "\xfe\x0d\x00\x00"), HELLO_ECH, "example.com" },
-    { "ECH of a draft", LIT(SNI "\xfe\x0a\x00\x00"), HELLO_ECH, "example.com" },
+    { "ECH of a draft", LIT(SNI "\xfe\x08\x00\x00"), HELLO_ECH, "example.com" },
     { "ESNI", LIT("\xff\xce\x00\x00"), HELLO_ECH, "" },
     { "neighbours of ECH", LIT(SNI "\xfe\x07\x00\x00\xfe\x0e\x00\x00"), HELLO_NAME, "example.com" },
     /* bad names */
@@ -166,6 +166,10 @@ static const struct {
       LIT(FRONT "\x21"
                 "0123456789abcdef0123456789abcdefx" SUITES),
       HELLO_BAD },
+    { "one suite",
+      LIT(FRONT "\x00"
+                "\x00\x02\x13\x01\x01\x00"),
+      HELLO_NO_NAME },
     { "no suites",
       LIT(FRONT "\x00"
                 "\x00\x00\x01\x00"),
@@ -203,6 +207,7 @@ static const struct {
     { "nothing", LIT(""), HELLO_MORE },
     { "one byte", LIT("\x16"), HELLO_MORE },
     { "header", LIT("\x16\x03\x01\x00\x40"), HELLO_MORE },
+    { "longest record", LIT("\x16\x03\x01\x40\x00"), HELLO_MORE },
     { "HTTP", LIT("GET / HTTP/1.1\r\n"), HELLO_BAD },
     { "SSH", LIT("SSH-2.0-x\r\n"), HELLO_BAD },
     { "SSL 2 hello", LIT("\x80\x2e\x01\x03\x01"), HELLO_BAD },

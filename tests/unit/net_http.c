@@ -39,6 +39,11 @@ static const struct {
     { LIT(GET "hOsT:\t Example.COM. \t\r\n\r\n"), "[GET example.com]." },
     { LIT(GET "A:b\r\nHost:a\r\nEmpty:\r\n\r\n"), "[GET a]." },
     { LIT(GET "Host: example.com:8080\r\n\r\n"), "[GET example.com:8080]." },
+    { LIT(GET "Host: a:65535\r\nX-09azAZ_!#$%&'*+.^`|~: x\r\n\r\n"), "[GET a:65535]." },
+    { LIT(GET "Host: a123456789b123456789c123456789d123456789.test\r\n\r\n"),
+      "[GET a123456789b123456789c123456789d123456789.test]." },
+    { LIT(GET "Host: a123456789b123456789c123456789d123456789x.test\r\n\r\n"),
+      "[GET a123456789b123456789c123456789d123456789x.test]." },
     { LIT(GET "Host: 192.0.2.7\r\n\r\n"), "[GET =192.0.2.7]." },
     { LIT(GET "Host: 192.0.2.7:81\r\n\r\n"), "[GET =192.0.2.7:81]." },
     { LIT(GET "Host: [2001:db8::1]\r\n\r\n"), "[GET =2001:db8::1]." },
@@ -60,7 +65,9 @@ static const struct {
     { LIT("GET http://192.0.2.1/ HTTP/1.1\r\nHost: 192.0.2.2\r\n\r\n"), "!host" },
     { LIT("GET http://192.0.2.1/ HTTP/1.1\r\n" H "\r\n"), "!host" },
     { LIT("GET http://example.com/ HTTP/1.1\r\n\r\n"), "!host" },
+    { LIT("GET http://192.0.2.1/ HTTP/1.1\r\nHost: 192.0.2.1\r\n\r\n"), "[GET =192.0.2.1]." },
     { LIT("GET http:/// HTTP/1.1\r\n" H "\r\n"), "!host" },
+    { LIT("GET http:// HTTP/1.1\r\n" H "\r\n"), "!host" },
     { LIT("GET http://example.com@evil.example/ HTTP/1.1\r\n" H "\r\n"), "!host" },
     { LIT("GET http://x@example.com/ HTTP/1.1\r\n" H "\r\n"), "!host" },
     { LIT("GET http://example.com\\@evil.example/ HTTP/1.1\r\n" H "\r\n"), "!host" },
@@ -220,6 +227,7 @@ static const struct {
     { LIT(CHUNKED "3\r\nabc\r\n0\r\nTrailer: x\r\nOther:\r\n\r\n" NEXT),
       "[POST example.com]+33[GET two.example]." },
     { LIT(POST "Transfer-Encoding: \tChunked \r\n\r\n0\r\n\r\n"), "[POST example.com]+5." },
+    { LIT(CHUNKED "9\r\n123456789\r\n0\r\n\r\n"), "[POST example.com]+19." },
     { LIT(CHUNKED "7fffffff\r\nx"), "[POST example.com]+11~" },
     { LIT(CHUNKED "80000000\r\nx"), "[POST example.com]!chunk" },
     { LIT(CHUNKED "100000005\r\nhello\r\n"), "[POST example.com]!chunk" },
@@ -323,6 +331,32 @@ static void test_rows(void)
         }
 }
 
+/* How much may go past the checker, and when. */
+static void test_through(void)
+{
+    static const char in[] = CHUNKED "5\r\nhello\r\n0\r\n\r\n" POST "Content-Length: 7\r\n\r\n";
+    size_t at = sizeof CHUNKED - 1, n = sizeof in - 1, used;
+    struct http h;
+
+    http_init(&h);
+    CHECK(http_next(&h, in, n, &used) == HTTP_HEAD && used == at, "%zu", used);
+    CHECK(http_through(&h) == 0, "before a chunk");
+    CHECK(http_next(&h, in + at, 4, &used) == HTTP_BODY && used == 4, "%zu", used);
+    CHECK(http_through(&h) == 4, "within a chunk");
+    http_passed(&h, 3);
+    CHECK(http_through(&h) == 1 && !http_idle(&h), "within a chunk");
+    http_passed(&h, 1);
+    CHECK(http_through(&h) == 0 && !http_idle(&h), "behind a chunk");
+    at += 8;
+    CHECK(http_next(&h, in + at, n - at, &used) == HTTP_BODY && used == 7, "%zu", used);
+    CHECK(http_idle(&h), "between requests");
+    at += used;
+    CHECK(http_next(&h, in + at, n - at, &used) == HTTP_HEAD && used == n - at, "%zu", used);
+    CHECK(http_through(&h) == 7, "a body");
+    http_passed(&h, 7);
+    CHECK(http_through(&h) == 0 && http_idle(&h), "behind a body");
+}
+
 static void expect(const char *what, const struct str *s, const char *want)
 {
     for (size_t step = 1; step < 100000; step *= 37) {
@@ -392,6 +426,7 @@ static const struct {
 int main(void)
 {
     test_rows();
+    test_through();
     test_limits();
     for (size_t i = 0; i < ARRAY_LEN(switched); i++)
         CHECK(http_switched(switched[i].in, strlen(switched[i].in)) == switched[i].want, "'%s'",
