@@ -192,37 +192,35 @@ static bool same_name(const struct jsonc *j, uint32_t a, uint32_t b)
     return strcmp(x, y) == 0;
 }
 
-/* Nobody can aim at it: where the process keeps its stack is part of it. */
-static uint32_t hash_name(const struct jsonc *j, uint32_t node)
+static uint32_t hash_name(const struct jsonc *j, uint32_t node, uint64_t h)
 {
     AUTOFREE char *decoded = j->nodes[node].escaped ? jsonc_text(j, node) : NULL;
     const char *p = decoded ? decoded : j->text + j->nodes[node].start + 1;
     size_t len = decoded ? strlen(decoded) : j->nodes[node].end - j->nodes[node].start - 2;
-    uint64_t h = 14695981039346656037ULL, seed = 0;
 
-    memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof seed);
-    h ^= seed;
     for (size_t i = 0; i < len; i++)
         h = (h ^ (unsigned char)p[i]) * 1099511628211ULL;
     return (uint32_t)(h >> 32);
 }
 
-/* A stranger's file may have very many keys: they go through a table. */
+/* A stranger's file may have very many keys: they go through a table, whose hash nobody can aim at. */
 static bool names_differ(struct parser *s, uint32_t object, size_t n)
 {
     const struct jsonc *j = s->j;
     struct slot {
         uint32_t hash, node;
     };
+    uint64_t seed;
     size_t size = 4;
 
     if (n < 2)
         return true;
+    memcpy(&seed, (const void *)getauxval(AT_RANDOM), sizeof seed);
     while (size < 2 * n)
         size *= 2;
     AUTOFREE struct slot *table = mem_zalloc(size * sizeof *table);
     for (uint32_t i = object + 1; i < j->n; i = j->nodes[i].next) {
-        uint32_t h = hash_name(j, i);
+        uint32_t h = hash_name(j, i, seed);
         size_t at = h & (size - 1);
         for (; table[at].node; at = (at + 1) & (size - 1))
             if (table[at].hash == h && same_name(j, table[at].node, i))
