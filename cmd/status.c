@@ -138,7 +138,8 @@ static void print_status(const struct state *s, const struct json *live, const s
     printf("\nimage %s, runtime crun, %zu snapshots\n", s->image ? s->image : "-", s->n_snaps);
     print_network(s, json_get(live, "network"));
     for (size_t i = 0; events && i < events->n; i++)
-        printf("limit hit: %s\n", events->items[i]->string);
+        if (!str_eq(events->items[i]->string, "net_denied"))
+            printf("limit hit: %s\n", events->items[i]->string);
     if (changes) {
         uint64_t a = number(changes, "added"), m = number(changes, "modified"),
                  d = number(changes, "deleted"), ig = number(changes, "ignored"),
