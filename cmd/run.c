@@ -79,7 +79,7 @@ static void json_result(struct jsonw *w, const struct plan *p, const struct run_
     for (size_t i = 0; i < x->denied.n; i++) {
         jw_obj(w, NULL);
         jw_str(w, "type", "net_denied");
-        denied_json(w, &x->denied.v[i], NULL);
+        denied_json(w, &x->denied.v[i], p->net, NULL);
         jw_end_obj(w);
     }
     jw_end_arr(w);
@@ -197,8 +197,9 @@ static int fail(struct run_flags *f, const struct plan *p, int status, struct er
     return cmd_fail_err(status, e, f->json);
 }
 
-static void say_denied(const struct denied *d)
+static void say_denied(const struct denied *d, const struct net_policy *p)
 {
+    AUTOFREE char *flags = denied_flags(d, p);
     AUTOSTR struct str to = STR_INIT;
     const char *what = d->name ? d->name : d->addr ? d->addr : "?";
 
@@ -206,7 +207,7 @@ static void say_denied(const struct denied *d)
     if (d->port)
         str_addf(&to, ":%llu", (unsigned long long)d->port);
     cmd_note("denied %s: %s%s%s", to.p, d->why ? d->why : "by its policy",
-             d->allow ? "; to allow it: --allow-domain " : "", d->allow ? d->allow : "");
+             flags ? "; to allow it: " : "", flags ? flags : "");
 }
 
 static int run_plan(struct run_flags *f, const struct plan *p, const struct paths *paths)
@@ -247,7 +248,7 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
         if (x.events & EVENT_DISK)
             cmd_note("the disk limit was reached (--disk)");
         for (size_t i = 0; i < x.denied.n; i++)
-            say_denied(&x.denied.v[i]);
+            say_denied(&x.denied.v[i], p->net);
         if (p->keep)
             cmd_note("kept as %s; remove it: petri rm %s", p->name ? p->name : p->id,
                      p->name ? p->name : p->id);

@@ -97,8 +97,10 @@ static int send_type(struct gate *g, const char *type, const int *fds, size_t n)
     AUTOJSONW struct jsonw w = { 0 };
     jw_obj(&w, NULL);
     jw_str(&w, "type", type);
-    if (strcmp(type, "policy") == 0)
+    if (strcmp(type, "policy") == 0) {
         net_policy_json(&w, "policy", g->policy);
+        jw_u64(&w, "used", g->before.bytes_in + g->before.bytes_out);
+    }
     jw_arr(&w, "ports");
     for (size_t i = 0; strcmp(type, "publish") == 0 && i < n; i++) {
         char text[INET6_ADDRSTRLEN];

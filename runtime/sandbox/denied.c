@@ -46,8 +46,21 @@ const struct denied *denied_note(struct denied_list *l, const struct json *line)
     return d;
 }
 
-void denied_json(struct jsonw *w, const struct denied *d, const char *box)
+/* A rule alone would mean the policy allowlist. */
+char *denied_flags(const struct denied *d, const struct net_policy *p)
 {
+    if (!d->allow)
+        return NULL;
+    return p->mode == NET_ALLOWLIST
+               ? str_printf("--allow-domain %s", d->allow)
+               : str_printf("--network %s --allow-domain %s", net_mode_word(p->mode), d->allow);
+}
+
+void denied_json(struct jsonw *w, const struct denied *d, const struct net_policy *p,
+                 const char *box)
+{
+    AUTOFREE char *flags = denied_flags(d, p);
+
     if (d->name)
         jw_str(w, "name", d->name);
     if (d->addr)
@@ -62,8 +75,8 @@ void denied_json(struct jsonw *w, const struct denied *d, const char *box)
         jw_strf(w, "allow", "petri net allow %s -s %s", d->allow, box);
     else if (d->allow)
         jw_strf(w, "allow", "petri net allow %s", d->allow);
-    if (d->allow)
-        jw_strf(w, "flag", "--allow-domain %s", d->allow);
+    if (flags)
+        jw_str(w, "flags", flags);
 }
 
 void denied_free_p(struct denied_list *l)

@@ -55,7 +55,7 @@ void live_net_line(void *arg, const struct json *line)
     if (d) {
         AUTOJSONW struct jsonw w = { 0 };
         jw_members(&w);
-        denied_json(&w, d, box_word(l));
+        denied_json(&w, d, l->plan->net, box_word(l));
         events_add(l->paths, "net_denied", &l->state, &w);
         l->events |= EVENT_NET_DENIED;
     }
@@ -108,7 +108,7 @@ void live_net_denied(struct live *l, struct asker *a, const struct json *r)
             continue;
         jw_obj(&w, NULL);
         jw_str(&w, "type", "net_denied");
-        denied_json(&w, &l->denied.v[i], box_word(l));
+        denied_json(&w, &l->denied.v[i], l->plan->net, box_word(l));
         jw_end_obj(&w);
     }
     jw_end_arr(&w);
