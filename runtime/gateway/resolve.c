@@ -4,6 +4,7 @@
 #include <ares.h>
 #include <arpa/nameser.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "runtime/gateway/gw.h"
@@ -108,6 +109,9 @@ static void on_state(void *arg, ares_socket_t fd, int readable, int writable)
 
 static int open_channel(struct resolve *r, ares_channel *ret)
 {
+    unsigned seed;
+    if (getrandom(&seed, sizeof seed, 0) == sizeof seed)
+        srand(seed); /* what old versions fall back to where /dev/urandom can't be opened any more */
     struct ares_options o = {
         .flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES,
         .timeout = TRY_MS,
