@@ -186,13 +186,16 @@ static int start(struct gate *g, struct err **e)
     return 0;
 }
 
+/* Its end is certain, but takes milliseconds: a packet socket goes only after all cpus have let go of it. Nobody
+ * waits for that. */
 static void end(struct gate *g)
 {
     close_p(&g->control);
-    if (g->pid > 0) {
+    if (g->dying > 0)
+        (void)RETRY(waitpid(g->dying, NULL, 0));
+    if (g->pid > 0)
         kill(g->pid, SIGKILL);
-        (void)RETRY(waitpid(g->pid, NULL, 0));
-    }
+    g->dying = g->pid;
     g->pid = 0;
 }
 
@@ -288,6 +291,8 @@ void gate_tick(struct gate *g)
 {
     uint64_t now = clock_ms(CLOCK_MONOTONIC);
 
+    if (g->dying > 0 && waitpid(g->dying, NULL, WNOHANG) != 0)
+        g->dying = 0;
     if (g->pid <= 0 || g->failed)
         return;
     gate_serve(g);

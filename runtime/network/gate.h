@@ -18,7 +18,7 @@ struct gate_counts {
 struct gate {
     const struct net_policy *policy; /* NULL: no gateway */
     char *helper;
-    pid_t pid;
+    pid_t pid, dying;
     int control, feed;
     int *listeners; /* one for each published port */
     uint64_t asked, answered, asked_ms;
