@@ -79,7 +79,8 @@ def docker():
         assert d.call("import", "-", "petri-test", input=tar.stdout).returncode == 0
         os.makedirs(f"{top}/petri")
         shutil.copy(BIN, f"{top}/petri/petri")
-        shutil.copy(helper_program("petri-init"), f"{top}/petri")
+        for name in ("petri-init", "petri-gateway"):
+            shutil.copy(helper_program(name), f"{top}/petri")
         os.chmod(top, 0o755)
         yield d
     finally:
