@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "runtime/network/policy.h"
 #include "runtime/sandbox/project.h"
 
 extern char **environ;
@@ -84,14 +85,34 @@ struct taker {
     struct options *o;
 };
 
-static int take(void *ctx, const char *option, const char *value)
+/* What the key table does not know about a value, so that the message names the file. */
+static int judge(const char *option, const char *value, const char *from, struct err **e)
+{
+    struct net_rule rule = { 0 };
+    struct net_publish publish = { 0 };
+    int rc = 0;
+
+    if (strcmp(option, "allow-domain") == 0 || strcmp(option, "deny-domain") == 0) {
+        rc = net_rule_parse(from, value, &rule, e);
+        net_rule_free_p(&rule);
+    } else if (strcmp(option, "publish") == 0 && (rc = net_publish_parse(value, &publish, e)) < 0) {
+        rc = err_wrap(e, "%s", from);
+    }
+    return rc;
+}
+
+static int take(void *ctx, const char *option, const char *value, const char *from, struct err **e)
 {
     const struct taker *t = ctx;
     CLEANUP(options_free_p) struct options scratch = { 0 };
+    int rc = judge(option, value, from, e);
+
+    if (rc < 0)
+        return rc;
 
     for (size_t i = 0; i < t->c->n_opts; i++)
         if (strcmp(t->c->opts[i].name, option) == 0)
-            return options_set(t->o, option, value) ? 1 : -1;
+            return options_configure(t->o, option, value) ? 1 : -1;
     return options_set(&scratch, option, value) ? 0 : -1;
 }
 

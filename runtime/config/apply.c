@@ -77,23 +77,42 @@ static int check_missing(const struct config *c, size_t key, const char *word, s
     return 0;
 }
 
-static int hand_over(const struct config *c, size_t key, const char *word, config_sink *sink,
-                     void *ctx, struct err **e)
+static int hand_over(const struct config *c, size_t key, size_t i, config_sink *sink, void *ctx,
+                     struct err **e)
 {
     const struct config_key *k = &config_keys[key];
+    const struct setting *s = &c->set[key];
+    const char *word = s->words.v[i];
+    AUTOFREE char *from = str_printf("%s: sandbox.%s", s->from.v[i < s->from.n ? i : 0], k->name);
     AUTOFREE char *home = k->type == KEY_MOUNTS && str_starts(word, "~/") && getenv("HOME")
                               ? path_join(getenv("HOME"), word + 2)
                               : NULL;
+    struct err *why = NULL;
+    int rc = sink(ctx, k->option, k->when ? NULL : home ? home : word, from, &why);
 
-    if (sink(ctx, k->option, k->when ? NULL : home ? home : word) >= 0)
+    if (rc >= 0)
         return 0;
-    return err_new(
-        e, ERR_UNSUPPORTED,
-        "sandbox.%s = %s (%s): this petri can't do that yet; leave it out, or set it to %s",
-        k->name, word, config_origin(c, key),
-        k->type == KEY_BOOL ? (strcmp(word, "true") == 0 ? "false" : "true")
-        : *k->def           ? k->def
-                            : "nothing");
+    if (why && e)
+        *e = why;
+    else if (why)
+        err_free(why);
+    else
+        rc = err_new(e, ERR_UNSUPPORTED,
+                     "%s: '%s' can't be had in this version; leave it out, or set it to %s", from,
+                     word,
+                     k->type == KEY_BOOL ? (strcmp(word, "true") == 0 ? "false" : "true")
+                     : *k->def           ? k->def
+                                         : "nothing");
+    return rc;
+}
+
+/* What is so anyway is not asked for: a limit that the user can't have here stops nobody who only writes
+ * down what the limits are. The disk's default is another one for each command. */
+static bool is_default(const struct config_key *k, const struct strv *words)
+{
+    bool plain = k->type == KEY_SIZE || k->type == KEY_CPUS || k->type == KEY_INT;
+    return !key_is_list(k) && (k->type == KEY_PATH || plain) && strcmp(k->option, "disk") != 0 &&
+           key_compare(k, words, NULL) == EQUAL;
 }
 
 static int apply_key(const struct config *c, size_t key, const struct strv *given,
@@ -113,7 +132,7 @@ static int apply_key(const struct config *c, size_t key, const struct strv *give
             return rc;
         if (!k->option || (k->when && strcmp(word, k->when) != 0))
             continue;
-        if (k->type == KEY_PATH && strcmp(word, k->def) == 0)
+        if (is_default(k, &s->words))
             continue;
         if (k->type == KEY_MAP) { /* -e NAME=... comes later than the file */
             AUTOFREE char *name =
@@ -124,7 +143,7 @@ static int apply_key(const struct config *c, size_t key, const struct strv *give
             if (taken)
                 continue;
         }
-        if ((rc = hand_over(c, key, word, sink, ctx, e)) < 0)
+        if ((rc = hand_over(c, key, i, sink, ctx, e)) < 0)
             return rc;
     }
     return 0;

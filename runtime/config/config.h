@@ -69,8 +69,10 @@ bool config_true(const struct config *c, const char *key);
 /* "FILE:LINE:COLUMN" of a plain value, "default" */
 const char *config_origin(const struct config *c, size_t key);
 
-/* Takes an option: 1 taken, 0 this command has no use for it, -1 no such option exists. */
-typedef int config_sink(void *ctx, const char *option, const char *value);
+/* Takes an option: 1 taken, 0 this command has no use for it; negative with an error, or without one where
+ * no such option exists. `from` is "FILE:LINE:COLUMN: KEY". */
+typedef int config_sink(void *ctx, const char *option, const char *value, const char *from,
+                        struct err **e);
 /* Hands every configured option to `sink`, but those that flags have given ("memory=1G"); flags add to lists.
  * Fails where a flag is locked, or where something configured can't be had. */
 int config_apply(const struct config *c, const struct strv *given, config_sink *sink, void *ctx,

@@ -104,7 +104,7 @@ static bool publish_entry(const char *w)
 {
     const char *last = strrchr(w, ':'), *first;
     if (!last)
-        return port_number(w, strlen(w));
+        return false;
     for (first = last; first > w && first[-1] != ':'; first--)
         ;
     return port_number(last + 1, strlen(last + 1)) && port_number(first, (size_t)(last - first));

@@ -6,10 +6,12 @@
 #include "base/fs.h"
 #include "runtime/config/config.h"
 
-static int take(void *ctx, const char *option, const char *value)
+static int take(void *ctx, const char *option, const char *value, const char *from, struct err **e)
 {
     if (strcmp(option, "startup-timeout") == 0)
         return -1;
+    if (str_eq(value, "bad.example"))
+        return err_new(e, ERR_INVALID, "%s: no", from);
     strv_addf(ctx, "%s=%s", option, value ? value : "");
     return 1;
 }
@@ -21,6 +23,8 @@ static const struct {
     { "{'sandbox':{'resources':{'memory':'1G','cpus':1.5},'keep_alive':true}}", "",
       "memory=1G,cpus=1.5", NULL },
     { "{'sandbox':{'resources':{'memory':'1G','cpus':1.5}}}", "memory=2G", "cpus=1.5", NULL },
+    { "{'sandbox':{'resources':{'memory':'2048M','cpus':2,'pids':256,'disk':'10G'}}}", "",
+      "disk=10G", NULL },
     { "{'sandbox':{'mounts':{'workspace_writable':false,'hide':['a','b']},'keep_alive':false}}",
       "hide=b,hide=c", "read-only=,hide=a,no-keep-alive=", NULL },
     { "{'sandbox':{'env':{'A':'1','B':'2'}}}", "env=A=5", "env=B=2", NULL },
@@ -34,7 +38,9 @@ static const struct {
     { "{'sandbox':{'runtime':'/usr/bin/x'}}", "", "", "is not available" },
     { "{'sandbox':{'image':'wonopcode/sandbox:latest'}}", "", "", "images can't be built yet" },
     { "{'sandbox':{'image':'wonopcode/sandbox:latest'}}", "image=host", "", NULL },
-    { "{'sandbox':{'startup_timeout':5}}", "", "", "startup_timeout = 5" },
+    { "{'sandbox':{'network':{'allow':['a.example','bad.example']}}}", "", "",
+      "config.json:1:32: sandbox.network.allow: no" },
+    { "{'sandbox':{'startup_timeout':5}}", "", "", "sandbox.startup_timeout: '5' can't be had" },
     { "{'sandbox':{'network':'limited','locked':['network']}}", "network=none", "", NULL },
     { "{'sandbox':{'network':'limited','locked':['network']}}", "network=full", "",
       "--network: sandbox.network.policy is locked by" },
