@@ -10,7 +10,7 @@
 #include <linux/sockios.h>
 
 enum {
-    TURN = 1 << 20,  /* bytes of one flow before others get their turn */
+    TURN = 1 << 18,  /* bytes of one flow before others get their turn */
     CHUNK = 1 << 18, /* asked for at a time */
     COPY = 64 << 10,
     LOOK = 4096, /* what a look costs of a turn */

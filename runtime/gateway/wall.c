@@ -70,11 +70,11 @@ static int drop_user(struct err **e)
 
 /* --- which files ----------------------------------------------------------------------------- */
 
-/* The directory, as the file in it may be replaced at any time. */
-static void may_read(int rules, const char *dir)
+/* Of a file that may be replaced at any time the directory is named. */
+static void may_read(int rules, const char *path)
 {
     struct landlock_path_beneath_attr a = { .allowed_access = LANDLOCK_ACCESS_FS_READ_FILE };
-    AUTOCLOSE int fd = open(dir, O_PATH | O_CLOEXEC | O_DIRECTORY);
+    AUTOCLOSE int fd = open(path, O_PATH | O_CLOEXEC);
     a.parent_fd = fd;
     if (fd >= 0)
         syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &a, 0);
@@ -90,6 +90,7 @@ static int drop_files(struct err **e)
     AUTOCLOSE int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
     if (rules < 0)
         return err_sys(e, "make a Landlock rule set");
+    may_read(rules, "/dev/urandom"); /* the resolver's ids */
     may_read(rules, "/etc");
     /* where /etc/resolv.conf often leads */
     may_read(rules, "/run/systemd/resolve");
@@ -167,6 +168,7 @@ static const int plain[] = {
     SYS_tgkill,
     SYS_exit,
     SYS_exit_group,
+    SYS_sysinfo, /* qsort(3) asks how much memory there is */
 #if defined(__x86_64__)
     SYS_epoll_wait,
     SYS_time,
