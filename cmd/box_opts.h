@@ -25,6 +25,8 @@
     { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" }, \
     { "read-only", 0, NULL, "no writes to the project's copy", NULL }, \
     { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen", "file" }, \
+    { "agent", 0, "NAME", "with what is configured for this agent", NULL }, \
+    { "profile", 0, "NAME", "a ready-made set of limits: untrusted, user or trusted", "untrusted|user|trusted" }, \
     { "name", 0, "NAME", "a name for the sandbox", NULL }, \
     { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL }
 /* clang-format on */

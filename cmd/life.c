@@ -21,6 +21,7 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
         { "all", NULL, &f->all },      { "message", &f->message, NULL },
         { "count", &f->count, NULL },  { "signal", &f->signal, NULL },
         { "lines", &f->number, NULL }, { "sandbox", &f->sandbox, NULL },
+        { "agent", &f->agent, NULL },  { "profile", &f->profile, NULL },
     };
     const struct opt *o;
     const char *value = NULL;

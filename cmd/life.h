@@ -8,7 +8,7 @@ struct life {
     struct options o;
     struct paths paths;
     bool json, quiet, force, follow, all;
-    const char *message, *count, *signal, *number, *sandbox;
+    const char *message, *count, *signal, *number, *sandbox, *agent, *profile;
     char **words; /* operands, in argv */
     int n_words;
 };

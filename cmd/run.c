@@ -9,6 +9,7 @@
 #include "cmd/attach.h"
 #include "cmd/box_opts.h"
 #include "cmd/cmd.h"
+#include "cmd/config.h"
 #include "oci/config.h"
 #include "runtime/sandbox/options.h"
 #include "runtime/sandbox/probe.h"
@@ -31,6 +32,7 @@ static const struct opt run_opts[] = {
 
 struct run_flags {
     struct options o;
+    const char *agent, *profile;
     bool json, quiet, raw, tty, no_tty;
 };
 
@@ -46,6 +48,10 @@ static void take_opt(struct run_flags *f, const char *name, const char *value)
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(table[i].name, name) == 0)
             *table[i].flag = true;
+    if (strcmp(name, "agent") == 0)
+        f->agent = value;
+    if (strcmp(name, "profile") == 0)
+        f->profile = value;
     (void)options_set(&f->o, name, value);
 }
 
@@ -259,6 +265,17 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     return x.status;
 }
 
+static int configure(const struct cmd *c, struct run_flags *f, const struct paths *paths)
+{
+    struct configured how = { .agent = f->agent,
+                              .profile = f->profile,
+                              .workspace = f->o.workspace,
+                              .json = f->json,
+                              .quiet = f->quiet,
+                              .status = 125 };
+    return configured_options(c, &how, paths, &f->o);
+}
+
 static int run_run(const struct cmd *c, int argc, char **argv)
 {
     struct run_flags f = { 0 };
@@ -286,7 +303,7 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         rc = cmd_usage(c, "no command given; like: petri run -- make test");
     else if (paths_find(&paths, &e) < 0)
         rc = cmd_fail_err(125, e, f.json);
-    else {
+    else if ((rc = configure(c, &f, &paths)) == 0) {
         signal(SIGPIPE, SIG_IGN);
         signal(SIGCHLD,
                SIG_DFL); /* a caller that ignores it would have our children reap themselves */

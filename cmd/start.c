@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cmd/box_opts.h"
 #include "cmd/cmd.h"
+#include "cmd/config.h"
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/layers.h"
@@ -85,6 +86,22 @@ static void on_prepare(void)
     cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
+/* The configuration of the project that the sandbox is or will be of. */
+static int configure(const struct cmd *c, struct life *f, const char *id)
+{
+    AUTOSTATE struct state s = { 0 };
+    struct configured how = { .agent = f->agent,
+                              .profile = f->profile,
+                              .workspace = f->o.workspace,
+                              .json = f->json,
+                              .quiet = f->quiet,
+                              .status = 1 };
+
+    if (id && state_read(&f->paths, id, &s, NULL) == 0 && s.project && !how.workspace)
+        how.workspace = s.project;
+    return configured_options(c, &how, &f->paths, &f->o);
+}
+
 static int start_or_restart(const struct cmd *c, int argc, char **argv, bool restart)
 {
     CLEANUP(life_free_p) struct life f = { 0 };
@@ -92,6 +109,8 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
     AUTOFREE char *id = NULL;
     struct err *e = NULL;
     uint64_t from = life_now_us();
+    const char *word;
+    int rc;
 
     if (life_parse(&f, c, argc, argv) < 0)
         return c->usage_exit;
@@ -99,9 +118,14 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
         return cmd_usage(c, "one sandbox at a time");
     if (!settle_process() || paths_find(&f.paths, &e) < 0)
         return life_fail(e, f.json);
+    word = f.n_words ? f.words[0] : f.o.name;
+    rc = sandbox_find(&f.paths, word, f.o.workspace, &id, restart ? &e : NULL);
+    if (rc < 0 && restart)
+        return life_fail(e, f.json);
+    if ((rc = configure(c, &f, id)))
+        return rc;
     if (restart) {
-        if (sandbox_find(&f.paths, f.n_words ? f.words[0] : f.o.name, f.o.workspace, &id, &e) < 0 ||
-            sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, &e) < 0)
+        if (sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, &e) < 0)
             return life_fail(e, f.json);
     }
     if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)

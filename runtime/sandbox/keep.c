@@ -56,7 +56,7 @@ static void keep_index(const struct paths *paths, const struct state *s)
 
 int kept_make(const struct paths *paths, struct kept *k, struct err **e)
 {
-    CLEANUP(strv_free_p) struct strv options = k->state.options;
+    CLEANUP(strv_free_p) struct strv options = k->state.options, configured = k->state.configured;
     AUTOFREE char *base = NULL;
     struct ids ids;
     int rc;
@@ -77,7 +77,8 @@ int kept_make(const struct paths *paths, struct kept *k, struct err **e)
         return rc;
     state_from_plan(&k->state, k->plan, &ids);
     k->state.options = options;
-    options = (struct strv){ 0 };
+    k->state.configured = configured;
+    options = configured = (struct strv){ 0 };
     k->note = ids_note(&ids);
     k->state.top = str_dup(strrchr(k->plan->top, '/') + 1);
     take_stamp(&k->state);

@@ -18,6 +18,7 @@ void options_free_p(struct options *o)
     strv_free_p(&o->net_ports);
     strv_free_p(&o->publish);
     strv_free_p(&o->given);
+    strv_free_p(&o->configured);
 }
 
 /* What depends on where and by whom the flag was given, as something that does not: a record is used later. */
@@ -79,11 +80,17 @@ bool options_set(struct options *o, const char *name, const char *value)
         { "idle-timeout", NULL, &o->idle_timeout, NULL },
         { "lifetime", NULL, &o->lifetime, NULL },
         { "no-keep-alive", NULL, NULL, &o->no_keep_alive },
+        { "caches", NULL, &o->caches, NULL },
+        { "total-sandboxes", NULL, &o->total_sandboxes, NULL },
+        { "total-memory", NULL, &o->total_memory, NULL },
+        { "total-disk", NULL, &o->total_disk, NULL },
+        { "startup-timeout", NULL, &o->startup_timeout, NULL },
+        { "promote-on-stop", NULL, NULL, &o->promote_on_stop },
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         if (strcmp(table[i].name, name) != 0)
             continue;
-        AUTOFREE char *text = value ? settled(name, value) : NULL;
+        AUTOFREE char *text = value ? settled(name, value) : table[i].word ? str_dup("on") : NULL;
         strv_addf(&o->given, "%s=%s", name, text ? text : "");
         value = o->given.v[o->given.n - 1] + strlen(name) + 1;
         if (table[i].list)
@@ -94,6 +101,25 @@ bool options_set(struct options *o, const char *name, const char *value)
             *table[i].flag = true;
         return true;
     }
+    return false;
+}
+
+bool options_configure(struct options *o, const char *name, const char *value)
+{
+    if (!options_set(o, name, value))
+        return false;
+    strv_add(&o->configured, o->given.v[o->given.n - 1]);
+    return true;
+}
+
+bool options_is_list(const char *flag)
+{
+    static const char *const lists[] = { "env",         "env-file", "volume",
+                                         "hide",        "label",    "allow-domain",
+                                         "deny-domain", "net-port", "publish" };
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (str_starts(flag, lists[i]) && flag[strlen(lists[i])] == '=')
+            return true;
     return false;
 }
 

@@ -12,15 +12,22 @@ struct options {
     struct strv allow_domains, deny_domains, net_ports, publish;
     const char *net_rate, *net_bytes, *on_net_failure;
     const char *idle_timeout, *lifetime; /* of a sandbox that stays */
-    bool read_only, keep, tty, no_keep_alive;
+    const char *caches;                  /* "on", "off" */
+    const char *total_sandboxes, *total_memory, *total_disk, *startup_timeout;
+    bool read_only, keep, tty, no_keep_alive, promote_on_stop;
     bool live;         /* a sandbox without a command of its own, that stays; argv may be empty */
     const char *id;    /* NULL: a new one */
     struct strv given; /* what options_set() was given: "memory=1G" */
+    struct strv configured; /* those of them that no person gave with this command */
 };
 void options_free_p(struct options *o);
-/* Takes one flag by its long name (value: NULL for a switch); false: not an option of a sandbox. Values are
- * copied. */
+/* Takes one flag by its long name (value: NULL for a switch, or for "on"); false: not an option of a sandbox.
+ * Values are copied. */
 bool options_set(struct options *o, const char *name, const char *value);
+/* The same for what a configuration says. */
+bool options_configure(struct options *o, const char *name, const char *value);
+/* Whether several of a flag ("hide=x") add up. */
+bool options_is_list(const char *flag);
 /* The same for words that a record has kept. */
 void options_restore(struct options *o, const struct strv *given);
 /* 1 to 63 letters, digits, '-', '_' or '.', beginning with a letter or digit. */
@@ -30,6 +37,7 @@ int options_check_name(const char *flag, const char *name, struct err **e);
 struct plan_holds {
     struct image_info image;
     int etc_fd;
+    int caches_fd; /* its base of the caches; 0: none */
     struct net_policy *net;
 };
 void plan_holds_free_p(struct plan_holds *h);

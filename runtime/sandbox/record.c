@@ -38,6 +38,7 @@ static const struct member {
     M(TEXT, cgroup),
     M(FLAG, own),
     M(LIST, options),
+    M(LIST, configured),
     M(LIST, labels),
     M(LIST, hide),
     M(LIST, workspaces),

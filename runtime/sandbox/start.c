@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/flags.h"
 #include "runtime/sandbox/keep.h"
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/project.h"
@@ -79,57 +80,6 @@ int sandbox_find(const struct paths *paths, const char *word, const char *worksp
     return 0;
 }
 
-/* --- flags --------------------------------------------------------------------------------------- */
-
-static bool has_flag(const struct strv *given, const char *name, size_t n)
-{
-    for (size_t i = 0; i < given->n; i++)
-        if (strncmp(given->v[i], name, n) == 0 && given->v[i][n] == '=')
-            return true;
-    return false;
-}
-
-static bool not_compared(const char *flag)
-{
-    return str_starts(flag, "name=") || str_starts(flag, "workspace=");
-}
-
-/* Given flags that the record does not have, as text; NULL: none. */
-static char *differences(const struct strv *given, const struct strv *have)
-{
-    AUTOSTR struct str s = STR_INIT;
-
-    for (size_t i = 0; i < given->n; i++) {
-        size_t n = strcspn(given->v[i], "=");
-        const char *old = NULL;
-        if (not_compared(given->v[i]) || strv_has(have, given->v[i]))
-            continue;
-        for (size_t k = 0; k < have->n && !old; k++)
-            if (strncmp(have->v[k], given->v[i], n + 1) == 0)
-                old = have->v[k] + n + 1;
-        AUTOSTR struct str now = STR_INIT, was = STR_INIT;
-        str_add_escaped(&now, given->v[i] + n + 1, strlen(given->v[i] + n + 1));
-        str_add_escaped(&was, old ? old : "", strlen(old ? old : ""));
-        str_addf(&s, "%s--%.*s %s (it has %s)", s.len ? ", " : "", (int)n, given->v[i],
-                 now.p ? now.p : "",
-                 !old    ? "none"
-                 : was.p ? was.p
-                         : "it");
-    }
-    return s.len ? str_take(&s) : NULL;
-}
-
-/* A stopped sandbox's flags with the given ones in their place. */
-static void merge_flags(const struct strv *given, const struct strv *have, struct strv *ret)
-{
-    for (size_t i = 0; i < have->n; i++)
-        if (!has_flag(given, have->v[i], strcspn(have->v[i], "=")))
-            strv_add(ret, have->v[i]);
-    for (size_t i = 0; i < given->n; i++)
-        if (!not_compared(given->v[i]))
-            strv_add(ret, given->v[i]);
-}
-
 /* --- start --------------------------------------------------------------------------------------- */
 
 static int plan_for(const struct paths *paths, struct options *o, struct kept *k, struct err **e)
@@ -148,7 +98,7 @@ static int plan_existing(const struct paths *paths, const struct options *o, str
     struct stat st;
     int rc;
 
-    merge_flags(&o->given, &k->state.options, ret_flags);
+    flags_merge(o, &k->state, ret_flags);
     options_restore(&merged, ret_flags);
     merged.id = k->state.id;
     merged.name = k->state.name;
@@ -208,7 +158,7 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
                        "sandbox '%s' was kept by an older petri and can't be started; petri rm %s",
                        id, id);
     if (rc == 1) {
-        diff = differences(&o->given, &k.state.options);
+        diff = flags_differ(o, &k.state);
         if (diff)
             return err_new(e, ERR_BUSY, "'%s' runs with other flags: %s; petri restart takes them",
                            k.state.name ? k.state.name : id, diff);
@@ -218,9 +168,7 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
     if ((rc = plan_existing(paths, o, &k, &flags, e)) < 0 ||
         (rc = layers_compact(paths, &k.state, LAYERS_LONG, e)) < 0)
         return rc;
-    strv_free_p(&k.state.options);
-    k.state.options = flags;
-    flags = (struct strv){ 0 };
+    flags_record(&k.state, &flags, o);
     free(k.plan->top);
     k.plan->top = str_printf("%s/changes/%s", paths->data, k.state.top);
     layers_of(paths, &k.state.chain, &k.plan->chain);
@@ -276,7 +224,9 @@ static int start_new(const struct paths *paths, const char *word, struct options
     rc = o->name ? state_name(paths, k.plan->id, o->name, e) : name_it(paths, &k, e);
     if (rc == 0) {
         strv_setenv(&k.plan->env, "SANDBOX_NAME", k.plan->name);
-        merge_flags(&o->given, &(struct strv){ 0 }, &k.state.options);
+        AUTOSTRV struct strv flags = { 0 };
+        flags_merge(o, &k.state, &flags);
+        flags_record(&k.state, &flags, o);
         ret->id = str_dup(k.plan->id);
         ret->name = str_dup(k.plan->name);
         ret->made = true;

@@ -231,7 +231,8 @@ void state_sweep(const struct paths *paths)
             (take_lock(dir, new ? 0 : O_CREAT, &lock) < 0 && (!new || errno != ENOENT)))
             continue;
         if (lock < 0) {
-            (void)rmdir(dir); /* without a lock it is empty; whoever is about to lock it makes another one */
+            (void)rmdir(
+                dir); /* without a lock it is empty; whoever is about to lock it makes another one */
             continue;
         }
         remove_lost_links(paths, de->d_name);

@@ -28,6 +28,7 @@ struct state {
     uint64_t uid, gid;           /* inside */
     uint64_t user_uid, user_gid; /* the same user on disk */
     struct strv options;         /* flags as they were given: "memory=1G" */
+    struct strv configured;      /* those of them that came from configuration */
     struct strv labels, hide, workspaces;
     struct strv image_layers; /* of its image when it was made, top first */
     struct strv chain;        /* frozen layers, bottom first; `top` takes the writes */
