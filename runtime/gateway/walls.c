@@ -303,6 +303,8 @@ void walls_attach(struct gw *gw, int feed)
     detach(w);
     w->feed.fd = feed;
     w->hello = next_tag(w);
-    if (loop_set(gw->loop, &w->feed, EPOLLIN) < 0 || feed_ask(feed, FEED_HELLO, w->hello, 0) < 0)
-        gw_fail(gw, "talk to the agent: %s", strerror(errno));
+    if (loop_set(gw->loop, &w->feed, EPOLLIN) < 0)
+        gw_fail(gw, "watch the agent's socket: %s", strerror(errno));
+    if (feed_ask(feed, FEED_HELLO, w->hello, 0) < 0)
+        detach(w); /* it has ended already, and the sandbox with it */
 }
