@@ -13,16 +13,22 @@
 
 enum { PROXY_NAME_MS = 3000 }; /* for the host to resolve what the proxy will resolve anyway */
 
+/* Somewhere to connect to. */
+struct goal {
+    struct net_addr addr;
+    bool local; /* the host's own */
+};
+
 struct attempt {
     struct source src; /* fd < 0: over, or never made */
     struct dial *d;
-    struct net_addr addr;
+    struct goal to;
 };
 
 struct dial {
     struct gw *gw;
-    char *name; /* NULL: by address */
-    struct net_addr addr;
+    char *name;     /* NULL: by address */
+    struct goal to; /* where name is NULL */
     uint16_t port;
     void (*done)(void *arg, int fd, const struct dial_result *r);
     void *arg;
@@ -30,7 +36,7 @@ struct dial {
     struct lookup *look;
     struct task start;
     struct timer limit, next;
-    struct net_addr todo[DIAL_TRIES];
+    struct goal todo[DIAL_TRIES];
     unsigned n_todo, at;
     struct attempt tries[DIAL_TRIES];
     unsigned pending;
@@ -82,24 +88,27 @@ static void fail(struct dial *d, int error, const char *why)
 {
     struct dial_result r = { .error = error, .why = why };
     if (d->at && !d->way)
-        r.addr = d->todo[d->at - 1];
+        r.addr = d->todo[d->at - 1].addr;
     finish(d, -1, &r);
 }
 
 /* The only place that says yes to an address of the sandbox's choice. */
-static struct net_verdict judge(struct dial *d, const struct net_addr *a)
+static struct net_verdict judge(struct dial *d, const struct goal *g)
 {
-    return net_judge_addr(&d->gw->policy, a, hostaddr_local(d->gw, a), d->port, d->name);
+    return net_judge_addr(&d->gw->policy, &g->addr, g->local, d->port, d->name);
 }
 
-/* Asked again at the end: the policy may be another one since the dial began. */
-static void connected(struct dial *d, int fd, const struct net_addr *a)
+/* Asked again at the end: the policy may be another one since the dial began. NULL: by a proxy. */
+static void connected(struct dial *d, int fd, const struct goal *g)
 {
-    struct dial_result r = { .addr = a ? *a : (struct net_addr){ 0 } };
-    r.verdict = d->name ? net_judge_name(&d->gw->policy, d->name, d->port) : judge(d, &d->addr);
-    if (d->name && r.verdict.allow && a) {
-        struct net_verdict v = judge(d, a);
-        if (!v.allow)
+    struct dial_result r = { .verdict.allow = true };
+    if (g)
+        r.addr = g->addr;
+    if (d->name)
+        r.verdict = net_judge_name(&d->gw->policy, d->name, d->port);
+    if (g && r.verdict.allow) {
+        struct net_verdict v = judge(d, g);
+        if (!d->name || !v.allow)
             r.verdict = v;
     }
     if (!r.verdict.allow) {
@@ -120,7 +129,7 @@ static void on_tunnel(struct tunnel *t, int error, int status)
 {
     struct dial *d = CONTAINER(t, struct dial, tunnel);
     if (!error) {
-        connected(d, TAKE_FD(d->tunnel_fd), d->name ? NULL : &d->addr);
+        connected(d, TAKE_FD(d->tunnel_fd), d->name ? NULL : &d->to);
         return;
     }
     if (status)
@@ -136,7 +145,7 @@ static void won(struct dial *d, struct attempt *a)
     int fd = TAKE_FD(a->src.fd);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
     if (!d->way) {
-        connected(d, fd, &a->addr);
+        connected(d, fd, &a->to);
         return;
     }
     for (unsigned i = 0; i < d->at; i++) {
@@ -147,7 +156,7 @@ static void won(struct dial *d, struct attempt *a)
     loop_disarm(d->gw->loop, &d->next);
     d->tunnel_fd = fd;
     d->tunnel.done = on_tunnel;
-    tunnel_start(&d->tunnel, d->gw->loop, fd, d->way, d->name, &d->addr, d->port);
+    tunnel_start(&d->tunnel, d->gw->loop, fd, d->way, d->name, &d->to.addr, d->port);
 }
 
 static void try_next(struct dial *d);
@@ -177,7 +186,7 @@ static void on_connect(struct source *src, uint32_t events)
 static bool try_one(struct dial *d, struct attempt *a)
 {
     struct sockaddr_storage sa;
-    socklen_t len = addr_to_sockaddr(&a->addr, d->way ? d->way->port : d->port, &sa);
+    socklen_t len = addr_to_sockaddr(&a->to.addr, d->way ? d->way->port : d->port, &sa);
     AUTOCLOSE int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
@@ -196,7 +205,7 @@ static void try_next(struct dial *d)
     while (d->at < d->n_todo) {
         struct attempt *a = &d->tries[d->at];
         *a = (struct attempt){ .src = { .fd = -1, .on = on_connect }, .d = d };
-        a->addr = d->todo[d->at++];
+        a->to = d->todo[d->at++];
         if (try_one(d, a)) {
             d->pending++;
             if (d->at < d->n_todo)
@@ -245,10 +254,10 @@ static size_t in_turn(const struct resolve_result *r, struct net_addr ret[RESOLV
     return n;
 }
 
-static void add_todo(struct dial *d, const struct net_addr *a)
+static void add_todo(struct dial *d, const struct goal *g)
 {
     if (d->n_todo < DIAL_TRIES)
-        d->todo[d->n_todo++] = *a;
+        d->todo[d->n_todo++] = *g;
 }
 
 static void on_proxy_name(void *arg, const struct resolve_result *r)
@@ -258,7 +267,7 @@ static void on_proxy_name(void *arg, const struct resolve_result *r)
     d->look = NULL;
     size_t n = in_turn(r, v);
     for (size_t i = 0; i < n; i++)
-        add_todo(d, &v[i]);
+        add_todo(d, &(struct goal){ .addr = v[i] });
     d->error = EHOSTUNREACH;
     try_next(d);
 }
@@ -276,7 +285,7 @@ static void by_proxy(struct dial *d, const struct proxy_way *w)
         d->look = resolve_name(d->gw, w->host, on_proxy_name, d);
         return;
     }
-    add_todo(d, &w->addr);
+    add_todo(d, &(struct goal){ .addr = w->addr });
     try_next(d);
 }
 
@@ -294,9 +303,10 @@ static void on_name(void *arg, const struct resolve_result *r)
     }
     size_t n = in_turn(r, list);
     for (size_t i = 0; i < n; i++) {
-        v = judge(d, &list[i]);
+        struct goal g = { .addr = list[i], .local = hostaddr_local(d->gw, &list[i]) };
+        v = judge(d, &g);
         if (v.allow) {
-            add_todo(d, &list[i]);
+            add_todo(d, &g);
         } else if (!bad) {
             bad = &list[i];
             first = v;
@@ -318,14 +328,15 @@ static void on_name(void *arg, const struct resolve_result *r)
 static void on_start(struct task *t)
 {
     struct dial *d = CONTAINER(t, struct dial, start);
-    struct net_verdict v = judge(d, &d->addr);
-    const struct proxy_way *w = proxy_for(d->gw, NULL, &d->addr, d->port);
+    d->to.local = hostaddr_local(d->gw, &d->to.addr);
+    struct net_verdict v = judge(d, &d->to);
+    const struct proxy_way *w = proxy_for(d->gw, NULL, &d->to.addr, d->port);
     if (!v.allow) {
-        refused(d, &d->addr, v);
+        refused(d, &d->to.addr, v);
     } else if (w) {
         by_proxy(d, w);
     } else {
-        add_todo(d, &d->addr);
+        add_todo(d, &d->to);
         try_next(d);
     }
 }
@@ -336,7 +347,7 @@ struct dial *dial_start(const struct dial_req *req)
     *d = (struct dial){
         .gw = req->gw,
         .name = str_dup(req->name),
-        .addr = req->addr,
+        .to.addr = req->addr,
         .port = req->port,
         .done = req->done,
         .arg = req->arg,

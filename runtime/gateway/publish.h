@@ -16,7 +16,7 @@
 struct gw;
 
 enum {
-    PUBLISH_ASKS = 256,       /* at a time; beyond, connections wait in the listeners' backlogs */
+    PUBLISH_ASKS = 128,       /* at a time; beyond, connections wait in the listeners' backlogs */
     PUBLISH_LIMIT_MS = 10000, /* for an answer */
 };
 
