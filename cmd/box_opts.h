@@ -2,6 +2,12 @@
 #pragma once
 
 /* clang-format off */
+#define TOTAL_OPTS \
+    { "startup-timeout", 0, "TIME", "give up when it is not there after so long (60s)", NULL }, \
+    { "total-sandboxes", 0, "N", "no start where more would run then, of all projects", NULL }, \
+    { "total-memory", 0, "SIZE", "no start where memory limits of all that run would be more", NULL }, \
+    { "total-disk", 0, "SIZE", "no start where disk limits of all that run would be more", NULL }
+
 #define BOX_OPTS \
     { "env", 'e', "NAME[=VALUE]", "set a variable, or pass the host's", NULL }, \
     { "env-file", 0, "FILE", "read variables from a file, one NAME=VALUE a line", "file" }, \
@@ -28,5 +34,8 @@
     { "agent", 0, "NAME", "with what is configured for this agent", NULL }, \
     { "profile", 0, "NAME", "a ready-made set of limits: untrusted, user or trusted", "untrusted|user|trusted" }, \
     { "name", 0, "NAME", "a name for the sandbox", NULL }, \
-    { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL }
+    { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL }, \
+    { "caches", 0, "on|off", "caches of package managers survive between sandboxes of the project (off)", \
+      "on|off" }, \
+    TOTAL_OPTS
 /* clang-format on */

@@ -252,7 +252,7 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
     if (!settle_process() || paths_find(&f.paths, &e) < 0 ||
         sandbox_find(&f.paths, f.n_words ? f.words[0] : NULL, NULL, &id, &e) < 0)
         return life_fail(e, f.json);
-    rc = sandbox_fork(&f.paths, id, f.o.name, n, s, &paused, &e);
+    rc = sandbox_fork(&f.paths, id, &f.o, n, s, &paused, &e);
     if (rc == 0)
         print_fork(&f, s, n, life_now_us() - from, paused);
     for (size_t i = 0; i < n; i++)
@@ -275,6 +275,7 @@ static const struct opt start_opts[] = {
     { "idle-timeout", 0, "TIME", "stop it when nothing ran for so long", NULL },
     { "lifetime", 0, "TIME", "stop it after so long", NULL },
     { "no-keep-alive", 0, NULL, "stop it as soon as nothing runs in it", NULL },
+    { "promote-on-stop", 0, NULL, "petri stop brings its harmless changes into the project", NULL },
     QUIET_OPT,
     JSON_OPT,
 };
@@ -282,6 +283,7 @@ static const struct opt plain_opts[] = { QUIET_OPT, JSON_OPT };
 static const struct opt fork_opts[] = {
     { "name", 0, "NAME", "a name for the fork", NULL },
     { "count", 'n', "COUNT", "so many forks", NULL },
+    TOTAL_OPTS,
     QUIET_OPT,
     JSON_OPT,
 };

@@ -28,6 +28,7 @@ struct plan_mount {
     bool plain_ids; /* root: files keep the host's ids, so that nobody inside owns them */
     bool
         overlay; /* not the tree itself but an overlay over it: writable, and sockets are refused */
+    bool owner;  /* of an overlay: its files are the project owner's, as the project's own are */
 };
 
 struct plan_mounts {
@@ -46,6 +47,14 @@ struct limit {
     uint64_t value;
     bool asked;
 };
+
+/* What all running sandboxes of a user may have together; 0: no limit. */
+struct totals {
+    uint64_t sandboxes, memory, disk;
+};
+
+/* Where caches of package managers are, of a sandbox that has them. */
+#define PLAN_CACHES "/var/cache/petri"
 
 struct net_policy;
 struct plan {
@@ -82,6 +91,9 @@ struct plan {
 
     uint64_t timeout_ms; /* 0: none */
     uint64_t max_output; /* bytes per stream */
+
+    struct totals totals;
+    uint64_t startup_ms; /* how long a start may take; 0: as long as petri thinks fit */
 
     bool tty, keep;
     bool live; /* petri-init serves clients; there is no command */

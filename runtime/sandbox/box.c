@@ -10,6 +10,7 @@
 
 #include "base/fs.h"
 #include "runtime/init/proto.h"
+#include "runtime/sandbox/totals.h"
 
 /* All sandboxes together: none is started that the machine could not carry. */
 static int enough_memory(const struct plan *p, struct err **e)
@@ -44,6 +45,12 @@ static char *mount_point(const struct paths *paths)
     return path_join(paths->run, "mnt");
 }
 
+/* What it may write to the store; a scratch in memory is memory. */
+static uint64_t box_disk(const struct box *b)
+{
+    return b->scratch.watched || b->scratch.kind != SCRATCH_TMPFS ? b->scratch.size : 0;
+}
+
 int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
 {
     const struct plan *p = b->plan;
@@ -61,7 +68,8 @@ int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
 
     if ((rc = ids_plan(p, many, &b->ids, e)) < 0 ||
         (rc = scratch_choose(p, b->paths->data, at, &b->scratch, e)) < 0 ||
-        (rc = enough_memory(p, e)) < 0)
+        (rc = enough_memory(p, e)) < 0 ||
+        (rc = totals_enter(b->paths, p, box_disk(b), &b->counted, e)) < 0)
         return rc;
     if ((rc = gate_open(&b->gate, p->net, e)) < 0)
         return rc;
@@ -155,6 +163,7 @@ void box_free_p(struct box *b)
     b->cgroup = cgroup_free(b->cgroup);
     scratch_free_p(&b->scratch);
     dirlayer_free_p(&b->dirs);
+    totals_leave(b->paths, b->plan, &b->counted);
     free(b->helper);
     b->helper = NULL;
 }

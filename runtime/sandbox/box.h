@@ -24,11 +24,12 @@ struct box {
     int launcher_pidfd;
     int control; /* our end; closing it ends petri-init */
     pid_t init;  /* 0 until it said hello */
+    int counted; /* totals_enter(); -1: not */
 };
 #define BOX_INIT(p, where)                                                                         \
     {                                                                                              \
-        .plan = (p), .paths = (where), .launcher_pidfd = -1, .control = -1, .gate = GATE_INIT,     \
-        .launcher = {                                                                              \
+        .plan = (p), .paths = (where), .launcher_pidfd = -1, .control = -1, .counted = -1,         \
+        .gate = GATE_INIT, .launcher = {                                                           \
             .report = -1,                                                                          \
             .go = -1                                                                               \
         }                                                                                          \

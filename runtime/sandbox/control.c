@@ -16,6 +16,7 @@
 #include "runtime/sandbox/keep.h"
 #include "runtime/sandbox/snapshot.h"
 #include "runtime/sandbox/store_lock.h"
+#include "runtime/sandbox/totals.h"
 
 enum { ANSWER_MAX = 64 << 20, AT_ONCE = 4, NAME_ROOM = 57 /* of 63, for a number */ };
 
@@ -275,7 +276,8 @@ static void describe(const struct batch *b, struct kept *k)
     s->stamp_sec = f->stamp_sec;
     s->stamp_nsec = f->stamp_nsec;
     for (size_t i = 0; i < f->options.n; i++)
-        if (!str_starts(f->options.v[i], "publish="))
+        if (!str_starts(f->options.v[i], "publish=") &&
+            !str_starts(f->options.v[i], "promote-on-stop="))
             strv_add(&s->options, f->options.v[i]);
     for (size_t i = 0; i < f->labels.n; i++)
         strv_add(&s->labels, f->labels.v[i]);
@@ -365,7 +367,7 @@ static int settle(const struct paths *paths, int *pipe, const struct started *s,
     return rc;
 }
 
-int sandbox_fork(const struct paths *paths, const char *id, const char *name, size_t n,
+int sandbox_fork(const struct paths *paths, const char *id, const struct options *given, size_t n,
                  struct started *ret, uint64_t *ret_paused_ms, struct err **e)
 {
     CLEANUP(options_free_p) struct options o = { .live = true };
@@ -374,6 +376,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
     AUTOSTRV struct strv chain = { 0 };
     AUTOCLOSE int store = -1;
     struct batch b = { .paths = paths, .from = &from, .chain = &chain, .number = 1 };
+    const char *name = given->name;
     int pipes[AT_ONCE], rc;
     size_t done = 0, i = 0;
 
@@ -383,11 +386,15 @@ int sandbox_fork(const struct paths *paths, const char *id, const char *name, si
         return rc;
     b.store = store;
     options_restore(&o, &from.options);
+    options_restore(&o, &given->given);
+    o.name = NULL;
     strv_free_p(&o.publish); /* a port of the host's is one sandbox's */
     o.workspace = from.project;
     o.id = from.id; /* each gets its own */
     if ((rc = plan_make(&o, paths, &first.plan, &first.holds, e)) < 0 ||
         (rc = kept_same_base(&from, first.plan, e)) < 0)
+        return rc;
+    if ((rc = totals_check(paths, first.plan, first.plan->disk.value, n, e)) < 0)
         return rc;
     layers_of(paths, &chain, &first.plan->chain);
     if (!name)

@@ -19,6 +19,7 @@ int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *s
 /* Back to a snapshot; what was there is a new one, *ret_saved. */
 int sandbox_rollback(const struct paths *paths, const char *id, const char *snap, char **ret_saved,
                      struct err **e);
-/* `n` new sandboxes, running, that start from what `id` holds now. ret has room for n. */
-int sandbox_fork(const struct paths *paths, const char *id, const char *name, size_t n,
+/* `n` new sandboxes, running, that start from what `id` holds now. ret has room for n. Of `given` its name
+ * and what concerns the start itself. */
+int sandbox_fork(const struct paths *paths, const char *id, const struct options *given, size_t n,
                  struct started *ret, uint64_t *ret_paused_ms, struct err **e);

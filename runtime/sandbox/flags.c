@@ -17,6 +17,12 @@ static bool not_compared(const char *flag)
     return str_starts(flag, "name=") || str_starts(flag, "workspace=");
 }
 
+/* They only concern the start itself: one that runs can't have others. */
+static bool of_the_start(const char *flag)
+{
+    return str_starts(flag, "total-") || str_starts(flag, "startup-timeout=");
+}
+
 void flags_merge(const struct options *o, const struct state *s, struct strv *ret)
 {
     AUTOSTRV struct strv given = { 0 }, own = { 0 };
@@ -58,7 +64,7 @@ char *flags_differ(const struct options *o, const struct state *s)
     for (size_t i = 0; i < next.n; i++) {
         size_t n = strcspn(next.v[i], "=");
         const char *old = value_of(&s->options, next.v[i], n);
-        if (strv_has(&s->options, next.v[i]))
+        if (strv_has(&s->options, next.v[i]) || of_the_start(next.v[i]))
             continue;
         str_addf(&out, "%s--%.*s ", out.len ? ", " : "", (int)n, next.v[i]);
         add_shown(&out, next.v[i] + n + 1);
@@ -69,7 +75,7 @@ char *flags_differ(const struct options *o, const struct state *s)
     for (size_t i = 0; i < s->configured.n; i++) {
         const char *was = s->configured.v[i];
         size_t n = strcspn(was, "=");
-        if (value_of(&next, was, n))
+        if (value_of(&next, was, n) || of_the_start(was))
             continue;
         str_addf(&out, "%s--%.*s is not configured any more (it has ", out.len ? ", " : "", (int)n,
                  was);

@@ -1,6 +1,7 @@
 #include "runtime/sandbox/live.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -138,7 +139,8 @@ static int on_report(struct live *l, struct err **e)
 
 static int bring_up(struct live *l, struct err **e)
 {
-    uint64_t end = clock_ms(CLOCK_BOOTTIME) + START_TIMEOUT_MS;
+    uint64_t limit = l->plan->startup_ms ? l->plan->startup_ms : START_TIMEOUT_MS;
+    uint64_t end = clock_ms(CLOCK_BOOTTIME) + limit;
     int rc = box_launch(&l->box, false, e);
 
     if (rc == 0)
@@ -150,9 +152,14 @@ static int bring_up(struct live *l, struct err **e)
         struct pollfd fds[] = { { .fd = l->box.control, .events = POLLIN },
                                 { .fd = l->box.launcher.report, .events = POLLIN } };
         uint64_t now = clock_ms(CLOCK_BOOTTIME);
-        if (now >= end || (fds[0].fd < 0 && fds[1].fd < 0))
+        if (fds[0].fd < 0 && fds[1].fd < 0)
             rc = err_new(e, ERR_FAILED, "the sandbox did not come up");
-        else if (poll(fds, 2, (int)(end - now)) < 0 && errno != EINTR)
+        else if (now >= end)
+            rc = err_new(e, ERR_LIMIT,
+                         "the sandbox did not come up within %llu ms (--startup-timeout)",
+                         (unsigned long long)limit);
+        else if (poll(fds, 2, end - now > INT_MAX ? INT_MAX : (int)(end - now)) < 0 &&
+                 errno != EINTR)
             rc = err_sys(e, "poll");
         else if (fds[0].revents)
             rc = on_hello(l, e);

@@ -53,6 +53,22 @@ static int take_limits(const struct options *o, struct plan *p, struct err **e)
     return 0;
 }
 
+static int take_totals(const struct options *o, struct plan *p, struct err **e)
+{
+    int rc;
+
+    if (o->total_sandboxes &&
+        (rc = parse_uint(o->total_sandboxes, 1000000, &p->totals.sandboxes, e)) < 0)
+        return err_wrap(e, "--total-sandboxes");
+    if (o->total_memory && (rc = parse_size(o->total_memory, &p->totals.memory, e)) < 0)
+        return err_wrap(e, "--total-memory");
+    if (o->total_disk && (rc = parse_size(o->total_disk, &p->totals.disk, e)) < 0)
+        return err_wrap(e, "--total-disk");
+    if (o->startup_timeout && (rc = parse_duration(o->startup_timeout, &p->startup_ms, e)) < 0)
+        return err_wrap(e, "--startup-timeout");
+    return 0;
+}
+
 int options_check_name(const char *flag, const char *name, struct err **e)
 {
     size_t n = strlen(name);
@@ -293,8 +309,9 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     else if (!getcwd(cwd, sizeof cwd))
         return err_sys(e, "the current directory");
     p->image = str_dup(host ? "host" : o->image);
-    if ((rc = take_limits(o, p, e)) < 0 || (rc = take_words(o, p, e)) < 0 ||
-        (rc = plan_network(o, p, &holds, e)) < 0 || (rc = take_project(o, paths, cwd, p, e)) < 0)
+    if ((rc = take_limits(o, p, e)) < 0 || (rc = take_totals(o, p, e)) < 0 ||
+        (rc = take_words(o, p, e)) < 0 || (rc = plan_network(o, p, &holds, e)) < 0 ||
+        (rc = take_project(o, paths, cwd, p, e)) < 0)
         return rc;
     if (!host && (rc = plan_store_image(o->image, paths, p, &holds, e)) < 0)
         return rc;

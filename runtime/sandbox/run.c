@@ -1,6 +1,7 @@
 #include "runtime/sandbox/run.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -79,12 +80,30 @@ static int open_sources(struct keeper *k, struct err **e)
     return 0;
 }
 
+/* How long to wait for the next event while the sandbox comes up; -1: as long as it takes. */
+static int until_started(struct keeper *k, uint64_t since)
+{
+    uint64_t limit = k->req->plan->startup_ms, now = clock_ms(CLOCK_BOOTTIME) - since;
+
+    if (!limit || k->started || k->failed || k->finished)
+        return -1;
+    if (now < limit)
+        return limit - now > INT_MAX ? INT_MAX : (int)(limit - now);
+    k->failed = true;
+    err_new(k->e, ERR_LIMIT, "the sandbox did not come up within %llu ms (--startup-timeout)",
+            (unsigned long long)limit);
+    box_end(&k->box);
+    return -1;
+}
+
 /* Everything that happens between the start and the end of the launcher and both streams. */
 static void loop(struct keeper *k)
 {
+    uint64_t since = clock_ms(CLOCK_BOOTTIME);
     bool launcher_alive = true;
 
     while (launcher_alive || !streams_drained(&k->streams)) {
+        int wait = until_started(k, since);
         struct pollfd fds[7 + STREAMS_MAX_POLL] = {
             { .fd = k->box.control, .events = POLLIN },
             { .fd = k->box.launcher.report, .events = POLLIN },
@@ -95,7 +114,7 @@ static void loop(struct keeper *k)
             { .fd = k->box.gate.control, .events = POLLIN },
         };
         size_t n = 7 + streams_poll(&k->streams, fds + 7);
-        if (poll(fds, n, -1) < 0 && errno != EINTR)
+        if (poll(fds, n, wait) < 0 && errno != EINTR)
             break;
         if (fds[0].revents)
             keeper_on_control(k);
