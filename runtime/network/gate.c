@@ -18,6 +18,7 @@ enum {
     HUNG_MS = 5000,
     RESTARTS_MAX = 16,
     MAX_PUBLISH = 64,
+    WHY_MAX = 512,
 };
 
 bool gate_needed(const struct net_policy *p)
@@ -216,12 +217,6 @@ int gate_walls(struct gate *g, int *ret_agent, struct err **e)
     return send_type(g, "walls", &g->feed, 1) < 0 ? err_sys(e, "talk to the gateway") : 0;
 }
 
-void gate_changed(struct gate *g)
-{
-    if (g->pid > 0)
-        (void)send_type(g, "policy", NULL, 0);
-}
-
 /* Whatever it did, the sandbox has no way out at this moment. */
 static void died(struct gate *g)
 {
@@ -240,6 +235,18 @@ static void died(struct gate *g)
         g->failed = true;
 }
 
+/* One that does not say that it has the new policy may still follow the old one: then another one is started,
+ * which knows no other. */
+void gate_changed(struct gate *g)
+{
+    bool sent = g->pid > 0 && send_type(g, "policy", NULL, 0) == 0;
+
+    if (sent)
+        gate_settle(g, HUNG_MS);
+    if (g->pid > 0 && (!sent || g->asked != g->answered))
+        died(g);
+}
+
 static void take_counts(struct gate *g, const struct json *j)
 {
     struct gate_counts *c = &g->now;
@@ -251,6 +258,16 @@ static void take_counts(struct gate *g, const struct json *j)
     json_u64(j, "bytes_out", &c->bytes_out);
     json_u64(j, "malformed", &c->malformed);
     json_u64(j, "lost", &c->lost);
+}
+
+static void take_why(struct gate *g, const char *text)
+{
+    struct str s = STR_INIT;
+    size_t n = text ? strlen(text) : 0;
+
+    str_add_escaped(&s, text, n < WHY_MAX ? n : WHY_MAX);
+    free(g->why);
+    g->why = str_take(&s);
 }
 
 /* One packet: 1; nothing there: 0; the end: -1. It reads what hostile code sends, so its words are taken as text. */
@@ -269,12 +286,10 @@ static int read_one(struct gate *g)
         return 1;
     if (strcmp(type, "pong") == 0)
         take_counts(g, j);
-    else if (strcmp(type, "log") == 0 && g->on_line)
+    else if (strcmp(type, "log") == 0 && g->on_line && gate_line_fine(j))
         g->on_line(g->arg, j);
-    else if (strcmp(type, "failed") == 0) {
-        free(g->why);
-        g->why = str_dup(json_str(j, "why"));
-    }
+    else if (strcmp(type, "failed") == 0)
+        take_why(g, json_str(j, "why"));
     return 1;
 }
 

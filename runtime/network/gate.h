@@ -41,7 +41,7 @@ int gate_open(struct gate *g, const struct net_policy *p, struct err **e);
 /* For new walls: starts the gateway where there is none, and gives it the way to their agent, whose own end is
  * *ret_agent. */
 int gate_walls(struct gate *g, int *ret_agent, struct err **e);
-/* The policy has changed. */
+/* The policy has changed: it is in force when this returns. */
 void gate_changed(struct gate *g);
 /* Reads what there is to read; a gateway that died is replaced. */
 void gate_serve(struct gate *g);
@@ -51,3 +51,5 @@ void gate_tick(struct gate *g);
 void gate_settle(struct gate *g, int ms);
 void gate_counts(const struct gate *g, struct gate_counts *ret);
 void gate_close(struct gate *g);
+/* gate_line.c: a line of the log as a gateway of ours writes it; no other is handed on. */
+bool gate_line_fine(const struct json *line);
