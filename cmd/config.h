@@ -15,6 +15,8 @@ struct configured {
  * project is. `all`: as if everything was trusted. */
 struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,
                                char **ret_project);
+/* One line about what waits for trust, and one for each value that a lock keeps out. */
+void configured_notes(const struct config *c);
 /* Adds what is configured to the options that flags have given; options that `c` has no flag for are left
  * out. 0, or the status after it said what is wrong. */
 int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,

@@ -116,10 +116,9 @@ static int take(void *ctx, const char *option, const char *value, const char *fr
     return options_set(&scratch, option, value) ? 0 : -1;
 }
 
-static void say_what_waits(const struct config *c)
+void configured_notes(const struct config *c)
 {
     AUTOSTR struct str keys = STR_INIT, files = STR_INIT;
-    size_t enabled = (size_t)key_find("enabled");
 
     for (size_t i = 0; i < c->waiting.n; i++)
         str_addf(&keys, "%s%s", i ? ", " : "", c->waiting.v[i]);
@@ -130,6 +129,13 @@ static void say_what_waits(const struct config *c)
                  files.p, keys.p);
     for (size_t i = 0; i < c->locked.n; i++)
         cmd_note("left out: %s", c->locked.v[i]);
+}
+
+static void say_all(const struct config *c)
+{
+    size_t enabled = (size_t)key_find("enabled");
+
+    configured_notes(c);
     if (c->set[enabled].set && !config_true(c, "enabled"))
         cmd_note("enabled: false (%s) only concerns petri tool and agents; this runs in a sandbox",
                  config_origin(c, enabled));
@@ -147,6 +153,6 @@ int configured_options(const struct cmd *c, const struct configured *how, const 
     if (config_apply(conf, &o->given, take, &t, &e) < 0)
         return cmd_fail_err(how->status, e, how->json);
     if (!how->quiet && !how->json)
-        say_what_waits(conf);
+        say_all(conf);
     return 0;
 }

@@ -1,0 +1,151 @@
+/* cmd/tool.c - `petri tool`: a tool of an agent, in the sandbox that is configured for it.
+ * The host is used only where trusted configuration says so, and every such run says so too.
+ */
+#include <limits.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "cmd/config.h"
+
+extern char **environ;
+
+/* Why the tool may run on the host; NULL: it may not. Values of files that nobody trusts have not come so far. */
+static char *host_reason(const struct config *c, const char *tool)
+{
+    size_t enabled = (size_t)key_find("enabled"), runtime = (size_t)key_find("runtime");
+    size_t bypass = (size_t)key_find("bypass_tools");
+    const struct setting *b = &c->set[bypass];
+
+    if (c->set[enabled].set && !config_true(c, "enabled"))
+        return str_printf("enabled is false (%s)", config_origin(c, enabled));
+    if (c->set[runtime].set && str_eq(c->set[runtime].words.v[0], "none"))
+        return str_printf("the runtime is none (%s)", config_origin(c, runtime));
+    for (size_t i = 0; b->set && i < b->words.n; i++)
+        if (strcmp(b->words.v[i], tool) == 0)
+            return str_printf("it is one of bypass_tools (%s)", b->from.v[i]);
+    return NULL;
+}
+
+static int on_host(const char *tool, const char *why, char **argv)
+{
+    cmd_note("tool '%s' runs on the host, without a sandbox: %s", tool, why);
+    execvp(argv[0], argv);
+    return cmd_fail(errno == ENOENT ? 127 : 126, "'%s': %s", argv[0], strerror(errno));
+}
+
+/* An agent with values of its own has a sandbox of its own: limits and network belong to a sandbox, not to a
+ * command. Its name follows from agent and project. NULL: the project's own. */
+static char *sandbox_of(const struct config *c, const char *agent, const char *project)
+{
+    uint64_t h = 14695981039346656037ULL;
+
+    if (!agent || c->agent_missing || !project)
+        return NULL;
+    for (const char *p = project; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211ULL;
+    return str_printf("%.40s-%08llx", agent, (unsigned long long)h >> 32);
+}
+
+static int start(const char *agent, const char *sandbox)
+{
+    const char *argv[8] = { "petri", "start", "-q" };
+    size_t n = 3;
+    pid_t pid;
+    int status;
+
+    if (agent) {
+        argv[n++] = "--agent";
+        argv[n++] = agent;
+    }
+    if (sandbox)
+        argv[n++] = sandbox;
+    if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, (char *const *)argv, environ) != 0 ||
+        RETRY(waitpid(pid, &status, 0)) < 0)
+        return cmd_fail(125, "start the sandbox: %s", strerror(errno));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 125;
+}
+
+static int in_sandbox(const char *sandbox, const char *project, char **argv)
+{
+    AUTOSTRV struct strv words = { 0 };
+    char cwd[PATH_MAX];
+
+    strv_add(&words, "petri");
+    strv_add(&words, "exec");
+    strv_add(&words, "-q");
+    /* the project is inside at its own path too: what the tool is told and what it tells are the host's paths */
+    if (project && getcwd(cwd, sizeof cwd) && path_below(cwd, project)) {
+        strv_add(&words, "-w");
+        strv_add(&words, cwd);
+    }
+    if (sandbox)
+        strv_add(&words, sandbox);
+    strv_add(&words, "--");
+    for (; *argv; argv++)
+        strv_add(&words, *argv);
+    execv("/proc/self/exe", words.v);
+    return cmd_fail(125, "start petri exec: %s", strerror(errno));
+}
+
+static int tool_run(const struct cmd *c, int argc, char **argv)
+{
+    struct configured how = { .status = 125 };
+    CLEANUP(config_free_p) struct config *conf = NULL;
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    AUTOFREE char *project = NULL, *why = NULL, *sandbox = NULL;
+    const char *value = NULL, *tool, *agent;
+    const struct opt *o;
+    struct err *e = NULL;
+    bool bad = false;
+    int rc;
+
+    while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
+        if (strcmp(o->name, "agent") == 0)
+            how.agent = value;
+    if (bad)
+        return c->usage_exit;
+    if (optind >= argc)
+        return cmd_usage(c, "the name of a tool is wanted; like: petri tool bash -- make test");
+    tool = argv[optind++];
+    if (optind < argc && strcmp(argv[optind], "--") == 0)
+        optind++;
+    if (optind >= argc)
+        return cmd_usage(c, "no command given; like: petri tool bash -- make test");
+    if (paths_find(&paths, &e) < 0)
+        return cmd_fail_err(125, e, false);
+    if (!(conf = configured_load(&how, &paths, false, &project)))
+        return 125;
+    configured_notes(conf);
+    if ((why = host_reason(conf, tool)))
+        return on_host(tool, why, argv + optind);
+    agent = how.agent ? how.agent : getenv("PETRI_AGENT");
+    sandbox = sandbox_of(conf, agent && *agent ? agent : NULL, project);
+    if ((rc = start(how.agent, sandbox)) != 0)
+        return rc;
+    return in_sandbox(sandbox, project, argv + optind);
+}
+
+static const struct opt tool_opts[] = {
+    { "agent", 0, "NAME", "with the configuration of this agent (PETRI_AGENT)", NULL },
+};
+
+extern const struct cmd cmd_tool;
+const struct cmd cmd_tool = {
+    .name = "tool",
+    .summary = "run an agent's tool where the configuration wants it",
+    .usage = "[--agent NAME] TOOL -- CMD...",
+    .about =
+        "In the project's own sandbox, which is started on first use; an agent with values of "
+        "its own in the configuration has a sandbox of its own. On the host only where trusted "
+        "configuration says so (enabled: false, runtime: none, or the tool in bypass_tools), "
+        "and then a line on stderr says it. Paths of the project are the host's, inside too.\n"
+        "Exit status: the command's own; 125 petri failed, 126 not executable, 127 not found.",
+    .examples = "petri tool bash -- make test\tfor the tool called bash\n"
+                "petri tool --agent explore grep -- grep -r main .\tas the agent explore",
+    .opts = tool_opts,
+    .n_opts = ARRAY_LEN(tool_opts),
+    .complete = "command",
+    .usage_exit = 125,
+    .run = tool_run,
+};
