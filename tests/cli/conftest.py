@@ -5,6 +5,7 @@ import tempfile
 import pytest
 
 import helpers
+import nethosts
 
 
 def pytest_configure(config):
@@ -93,3 +94,13 @@ def petri(leakcheck, workdir, store):
     left = [] if p.allow_kept else helpers.store_left(p.store, before)
     remove(p.base)
     assert not left, f"left in the store: {left}"
+
+
+@pytest.fixture(scope="session")
+def world(workdir):
+    """The hosts of the network tests, made when the first of these runs."""
+    made = nethosts.World(os.path.join(workdir, "world"), helpers.MODE)
+    yield made
+    alive = made.p.poll() is None
+    made.close()
+    assert alive, "the servers of the network tests did not last"
