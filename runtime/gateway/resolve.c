@@ -111,7 +111,8 @@ static int open_channel(struct resolve *r, ares_channel *ret)
 {
     unsigned seed;
     if (getrandom(&seed, sizeof seed, 0) == sizeof seed)
-        srand(seed); /* what old versions fall back to where /dev/urandom can't be opened any more */
+        srand(
+            seed); /* what old versions fall back to where /dev/urandom can't be opened any more */
     struct ares_options o = {
         .flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES,
         .timeout = TRY_MS,
