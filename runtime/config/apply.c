@@ -22,6 +22,16 @@ static const char *last_given(const struct strv *given, const char *option)
     return NULL;
 }
 
+/* A file's true is a flag's on. */
+static const char *switched(const char *word)
+{
+    static const char *const pairs[] = { "true", "on", "false", "off" };
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+        if (strcmp(pairs[i], word) == 0)
+            return pairs[i ^ 1];
+    return word;
+}
+
 /* What a flag says, as the words of its key. */
 static void flag_words(const struct config_key *k, const struct strv *given, struct strv *ret)
 {
@@ -32,7 +42,8 @@ static void flag_words(const struct config_key *k, const struct strv *given, str
     }
     for (size_t i = 0; i < given->n; i++)
         if (strncmp(given->v[i], k->option, n) == 0 && given->v[i][n] == '=')
-            strv_add(ret, given->v[i] + n + 1);
+            strv_add(ret,
+                     k->type == KEY_BOOL ? switched(given->v[i] + n + 1) : given->v[i] + n + 1);
     if (!key_is_list(k))
         while (ret->n > 1) {
             free(ret->v[0]);
@@ -88,7 +99,8 @@ static int hand_over(const struct config *c, size_t key, size_t i, config_sink *
                               ? path_join(getenv("HOME"), word + 2)
                               : NULL;
     struct err *why = NULL;
-    int rc = sink(ctx, k->option, k->when ? NULL : home ? home : word, from, &why);
+    const char *value = k->when ? NULL : home ? home : k->type == KEY_BOOL ? switched(word) : word;
+    int rc = sink(ctx, k->option, value, from, &why);
 
     if (rc >= 0)
         return 0;

@@ -44,7 +44,7 @@ const struct config_key config_keys[] = {
       "where the project is seen inside, beside its own path" },
     { "mounts.workspace_mode", KEY_WORD, SENSE_ORDER, "copy|overlay|bind", 0, 0, "overlay", "workspace-mode",
       NULL, "a layer over the project, a copy, or the live directory itself" },
-    { "mounts.persist_caches", KEY_BOOL, SENSE_ORDER, "false|true", 0, 0, "true", "persist-caches", "true",
+    { "mounts.persist_caches", KEY_BOOL, SENSE_ORDER, "false|true", 0, 0, "true", "caches", NULL,
       "whether caches of package managers survive between sandboxes of this project" },
     { "mounts.readonly", KEY_INSIDE, SENSE_GROWS, NULL, 0, 0, "", "protect", NULL,
       "paths of the project that can't be written inside" },

@@ -1,0 +1,281 @@
+"""What is configured, seen from inside a sandbox: every key is flipped and makes a difference, or is refused with
+what is missing."""
+import json
+import os
+import socket
+
+import pytest
+
+import helpers
+from life import life  # noqa: F401
+from test_config import BLOCK, config, schema_keys, user_file
+
+NOBODY = "can't be had in this version"
+
+
+def box(**keys):
+    """{"resources.memory": "1G"} as a file's text."""
+    top = {}
+    for name, value in keys.items():
+        at = top
+        *groups, last = name.split(".")
+        for g in groups:
+            at = at.setdefault(g, {})
+        at[last] = value
+    return json.dumps({"sandbox": top})
+
+
+def use(petri, key, value):
+    user_file(petri, box(**{key: value}))
+
+
+def limit(key, value, name, want):
+    """The limit itself; where nobody can set limits, that it was asked for."""
+    def look(petri, life):
+        use(petri, key, value)
+        r = petri.run("--json", "--", "true")
+        if name == "disk" or helpers.CAN_LIMIT:
+            assert r.ok().json["limits"][name]["value"] == want, r
+        else:
+            r.ok(125)
+            assert petri.run("--json", "--", "true", env={"HOME": petri.base}).ok()
+    return look
+
+
+def seen(key, value, script, want):
+    """What a script prints, without and with the value."""
+    def look(petri, life):
+        before = petri.sh(script).ok().out
+        use(petri, key, value)
+        after = petri.sh(script).ok().out
+        assert before != after and after == want, (before, after)
+    return look
+
+
+def live(key, value, pick, want):
+    """What the state of a running sandbox says."""
+    def look(petri, life):
+        use(petri, key, value)
+        life.start("-q")
+        assert pick(life.status()) == want
+    return look
+
+
+def refused(key, value, message):
+    def look(petri, life):
+        use(petri, key, value)
+        for sub, words in (("run", ("--", "true")), ("start", ())):
+            r = petri.run(*words, sub=sub)
+            assert r.rc in (125, 1) and message in r.talk, r
+        assert petri.run("-q", sub="ls").ok().out == ""
+    return look
+
+
+def enabled(petri, life):
+    use(petri, "enabled", False)
+    r = petri.sh("echo $SANDBOX_ID").ok()
+    assert r.out.strip() and "only concerns petri tool" in r.talk
+    r = petri.run("bash", "--", "sh", "-c", "echo in $SANDBOX_ID", sub="tool").ok()
+    assert r.out == "in\n" and "runs on the host" in r.talk
+    use(petri, "enabled", True)
+    r = petri.run("bash", "--", "sh", "-c", "echo in $SANDBOX_ID", sub="tool").ok()
+    assert r.out.split()[1:] and "host" not in r.talk
+
+
+def profile(petri, life):
+    use(petri, "profile", "untrusted")
+    if not helpers.CAN_LIMIT:
+        petri.sh("true").ok(125)
+        return
+    r = petri.sh("touch x 2>/dev/null || echo refused; touch /tmp/x && echo fine").ok()
+    assert r.out == "refused\nfine\n" and "network none" in r.talk
+
+
+def timeout(petri, life):
+    use(petri, "resources.timeout", "1s")
+    petri.sh("sleep 300").ok(124)
+
+
+def output(petri, life):
+    use(petri, "resources.output", "1K")
+    assert len(petri.sh("head -c 5000 /dev/zero | tr '\\0' x").out.splitlines()[0]) == 1024
+
+
+def publish(petri, life):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    use(petri, "network.publish", [f"{port}:80"])
+    life.start()
+    assert life.status()["network"]["rules"]["publish"][0]["host_port"] == port
+
+
+def bind(petri, life):
+    petri.sh("echo x >made").ok()
+    assert not os.path.exists(os.path.join(petri.project, "made"))
+    use(petri, "mounts.workspace_mode", "bind")
+    petri.sh("echo x >made").ok()
+    assert os.path.exists(os.path.join(petri.project, "made"))
+
+
+def hide(petri, life):
+    petri.file(".env", "secret")
+    petri.sh("cat .env").ok()
+    use(petri, "mounts.hide", [".env"])
+    assert petri.sh("cat .env").rc
+
+
+def extra(petri, life):
+    helpers.write(os.path.join(petri.base, "data", "f"), "there")
+    use(petri, "mounts.extra", [os.path.join(petri.base, "data") + ":/data:ro"])
+    assert petri.sh("cat /data/f").ok().out == "there"
+
+
+def bypass(petri, life):
+    user_file(petri, box(**{"enabled": True, "bypass_tools": ["todoread"]}))
+    r = petri.run("todoread", "--", "sh", "-c", "echo in $SANDBOX_ID", sub="tool").ok()
+    assert r.out == "in\n" and "bypass_tools" in r.talk
+    assert petri.run("bash", "--", "sh", "-c", "echo in $SANDBOX_ID", sub="tool").ok().out != "in\n"
+
+
+def total(petri, life):
+    use(petri, "limits.total.sandboxes", 1)
+    life.start("one")
+    r = life("start", "two")
+    assert r.rc and "total" in r.talk, r
+
+
+def locked(petri, life):
+    user_file(petri, box(**{"network": "none", "locked": ["network"]}))
+    r = petri.run("--network", "full", "--", "true").ok(125)
+    assert "--network: sandbox.network.policy is locked by" in r.talk
+    petri.run("--", "true").ok()
+
+
+def promotion(petri, life):
+    use(petri, "promotion.auto", "on-stop")
+    life.start()
+    assert any(o.startswith("promote-on-stop") for o in
+               life("inspect").ok().json["options"] + life("inspect").ok().json.get("configured", []))
+
+
+def recorded(key, value, option):
+    """The sandbox's record has it: what it does is tested where it is done."""
+    def look(petri, life):
+        use(petri, key, value)
+        life.start()
+        record = life("inspect").ok().json
+        assert option in record["options"] + record.get("configured", []), record
+    return look
+
+
+KEYS = {
+    "enabled": enabled,
+    "runtime": refused("runtime", "docker", "sandbox runtime 'docker' is not available"),
+    "image": refused("image", "wonopcode/sandbox:latest", "images can't be built yet"),
+    "profile": profile,
+    "resources.memory": limit("resources.memory", "64M", "memory", 64 << 20),
+    "resources.cpus": limit("resources.cpus", 1.5, "cpus", 1.5),
+    "resources.pids": limit("resources.pids", 99, "pids", 99),
+    "resources.disk": limit("resources.disk", "64M", "disk", 64 << 20),
+    "resources.timeout": timeout,
+    "resources.output": output,
+    "network.policy": live("network", "none", lambda s: s["network"]["policy"], "none"),
+    "network.allow": live("network.allow", ["a.example"], lambda s: s["network"]["rules"]["allow"], ["a.example"]),
+    "network.deny": live("network.deny", ["b.example"], lambda s: s["network"]["rules"]["deny"], ["b.example"]),
+    "network.ports": live("network.ports", [443], lambda s: s["network"]["rules"]["ports"], [443]),
+    "network.rate": live("network.rate", "1M", lambda s: s["network"]["rules"]["rate"], 1 << 20),
+    "network.publish": publish,
+    "mounts.workspace_writable": seen("mounts.workspace_writable", False,
+                                      "touch x 2>/dev/null && echo yes || echo no", "no\n"),
+    "mounts.workspace_path": refused("mounts.workspace_path", "/elsewhere", NOBODY),
+    "mounts.workspace_mode": bind,
+    "mounts.persist_caches": recorded("mounts.persist_caches", False, "caches=off"),
+    "mounts.readonly": refused("mounts.readonly", ["README"], NOBODY),
+    "mounts.hide": hide,
+    "mounts.extra": extra,
+    "bypass_tools": bypass,
+    "keep_alive": live("keep_alive", False, lambda s: s["idle_timeout_ms"], 1000),
+    "startup_timeout": recorded("startup_timeout", "50s", "startup-timeout=50s"),
+    "idle_timeout": live("idle_timeout", 3600, lambda s: s["idle_timeout_ms"], 3600000),
+    "max_lifetime": live("max_lifetime", "2h", lambda s: s["lifetime_ms"], 7200000),
+    "limits.total.sandboxes": total,
+    "limits.total.memory": recorded("limits.total.memory", "900G", "total-memory=900G"),
+    "limits.total.disk": recorded("limits.total.disk", "900T", "total-disk=900T"),
+    "env": seen("env", {"FOO": "a b"}, "echo $FOO", "a b\n"),
+    "promotion.auto": promotion,
+    "locked": locked,
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_key(petri, life, key):  # noqa: F811
+    KEYS[key](petri, life)
+
+
+def test_every_key_is_tested(petri):
+    assert [n["x-petri"]["key"] for n in schema_keys(config(petri, "schema").ok().json)] == list(KEYS)
+
+
+def test_block_word_for_word(petri):
+    """Untrusted it tightens and the rest waits; trusted, its image is refused with the reason."""
+    petri.file("petri.json", BLOCK)
+    r = petri.sh("echo $SANDBOX_ID").ok()
+    assert r.out.strip() and "image, bypass_tools" in r.talk and "petri config trust" in r.talk
+    config(petri, "trust", "--yes").ok()
+    r = petri.sh("true").ok(125)
+    assert "images can't be built yet" in r.talk and "petri.json:1:53" in r.talk
+    petri.file("petri.json", BLOCK.replace('"image":"wonopcode/sandbox:latest",', ""))
+    config(petri, "trust", "--yes").ok()
+    petri.sh("true").ok()
+
+
+BAD = ["", "{", "[1", '{"sandbox":{"a":1,"a":2}}', '{"sandbox":"\0"}', '{"sandbox":"\\ud800"}', "[" * 1000000,
+       '{"sandbox":{"resources":{"cpus":1e400}}}', box(**{"resources.memory": "2GB"}),
+       box(**{"resources.memory": "1.5G"}), box(**{"resources.memory": "-1"}), box(**{"resources.memory": "abc"}),
+       box(**{"resources.cpus": 0}), box(**{"env": {"A": "{file:/etc/shadow}"}}),
+       '{"agent":{"../x":{"sandbox":{}}}}', '{"sandbox":{"enabeld":true}}']
+
+
+@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+def test_bad_files(petri, text):
+    path = petri.file("petri.json", text)
+    for sub, words in (("run", ("--", "true")), ("start", ()), ("tool", ("x", "--", "true"))):
+        r = petri.run(*words, sub=sub)
+        assert r.rc == (1 if sub == "start" else 125) and path + ":" in r.talk and not r.out, r
+    assert petri.run("-q", sub="ls").ok().out == ""
+
+
+def test_a_domain_that_is_none(petri):
+    path = user_file(petri, box(**{"network.allow": ["a..b"]}))
+    assert f"{path}:1:" in petri.sh("true").ok(125).talk
+
+
+def test_flags_win(petri):
+    use(petri, "env", {"A": "1", "B": "2"})
+    petri.file("petri.json", box(**{"network": "none"}))
+    r = petri.sh("echo $A$B", "-e", "A=5", "--network", "limited").ok()
+    assert r.out == "52\n" and "network limited" in r.talk
+
+
+def test_agents(petri):
+    user_file(petri, json.dumps({"agent": {"explore": {"sandbox": {"workspace_writable": False}}}}))
+    script = "touch x 2>/dev/null && echo yes || echo no"
+    assert petri.sh(script).ok().out == "yes\n"
+    assert petri.sh(script, "--agent", "explore").ok().out == "no\n"
+    assert petri.sh(script, env={"PETRI_AGENT": "explore"}).ok().out == "no\n"
+    r = petri.sh(script, "--agent", "nobody").ok()
+    assert r.out == "yes\n" and "agent 'nobody' has no entry" in r.talk
+
+
+def test_never_from_inside(petri, life):  # noqa: F811
+    """A copy of the configuration that is changed inside has no effect."""
+    petri.file("petri.json", box(**{"mounts.workspace_writable": True}))
+    life.start()
+    life.sh("echo '{\"sandbox\":{\"env\":{\"FOO\":\"inside\"}}}' >petri.json").ok()
+    assert life.out("echo in$FOO") == "in\n"
+    life("restart").ok()
+    assert life.out("echo in$FOO") == "in\n"
+    r = life("promote", "--yes")
+    assert "petri.json" in r.out + r.talk + r.err
+    assert b"FOO" not in helpers.read(os.path.join(petri.project, "petri.json"))
