@@ -34,7 +34,7 @@ def limit(key, value, name, want):
     def look(petri, life):
         use(petri, key, value)
         r = petri.run("--json", "--", "true")
-        if name == "disk" or helpers.CAN_LIMIT:
+        if name in ("disk", "pids") or helpers.CAN_LIMIT:
             assert r.ok().json["limits"][name]["value"] == want, r
         else:
             r.ok(125)
