@@ -10,6 +10,7 @@
 #include "runtime/gateway/limits.h"
 #include "runtime/gateway/publish.h"
 #include "runtime/gateway/serve_dns.h"
+#include "runtime/gateway/udp.h"
 #include "runtime/gateway/walls.h"
 
 enum { PACKET_MAX = 64 << 10, FDS_MAX = 64, BATCH = 16 };
@@ -151,6 +152,7 @@ static void take_policy(struct gw *gw, const struct json *j)
     limits_policy(gw);
     serve_dns_policy(gw);
     conns_policy(gw);
+    udp_policy(gw);
     walls_listen(gw);
 }
 

@@ -248,8 +248,12 @@ static void open_flow(struct uflow *f, const struct net_addr *v, size_t n)
 static void on_name(void *arg, const struct resolve_result *r)
 {
     struct uflow *f = arg;
+    struct net_verdict v = net_judge_name(&f->u->gw->policy, f->name, f->wire.dport);
     f->look = NULL;
-    open_flow(f, r->v, r->n);
+    if (v.allow)
+        open_flow(f, r->v, r->n);
+    else /* the policy changed meanwhile */
+        deny(f, NULL, v, GW_HINT_NAME);
 }
 
 /* Judged as a name first, where the address stands for one. */

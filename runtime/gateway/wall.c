@@ -117,73 +117,33 @@ static int drop_files(struct err **e)
 #error "no system call filter for this architecture"
 #endif
 
-static const int plain[] = {
-    SYS_read,
-    SYS_write,
-    SYS_readv,
-    SYS_writev,
-    SYS_close,
-    SYS_lseek,
-    SYS_fstat,
-    SYS_newfstatat,
-    SYS_statx,
-    SYS_munmap,
-    SYS_mremap,
-    SYS_brk,
-    SYS_madvise,
-    SYS_fcntl,
-    SYS_pipe2,
-    SYS_splice,
-    SYS_epoll_ctl,
-    SYS_epoll_pwait,
-    SYS_accept4,
-    SYS_connect,
-    SYS_bind,
-    SYS_shutdown,
-    SYS_getsockname,
-    SYS_getpeername,
-    SYS_setsockopt,
-    SYS_getsockopt,
-    SYS_sendto,
-    SYS_recvfrom,
-    SYS_sendmsg,
-    SYS_recvmsg,
-    SYS_sendmmsg,
-    SYS_clock_gettime,
-    SYS_gettimeofday,
-    SYS_clock_getres,
-    SYS_getrandom,
-    SYS_uname,
-    SYS_futex,
-    SYS_rt_sigaction,
-    SYS_rt_sigprocmask,
-    SYS_rt_sigreturn,
-    SYS_restart_syscall,
-    SYS_getpid,
-    SYS_gettid,
-    SYS_getuid,
-    SYS_geteuid,
-    SYS_getgid,
-    SYS_getegid,
-    SYS_tgkill,
-    SYS_exit,
-    SYS_exit_group,
-    SYS_sysinfo, /* qsort(3) asks how much memory there is */
+static const int
+    plain[] = {
+        SYS_read,         SYS_write,          SYS_readv,         SYS_writev,
+        SYS_close,        SYS_lseek,          SYS_fstat,         SYS_newfstatat,
+        SYS_statx,        SYS_munmap,         SYS_mremap,        SYS_brk,
+        SYS_madvise,      SYS_pipe2,          SYS_splice,        SYS_epoll_ctl,
+        SYS_epoll_pwait,  SYS_accept4,        SYS_connect,       SYS_bind,
+        SYS_shutdown,     SYS_getsockname,    SYS_getpeername,   SYS_setsockopt,
+        SYS_getsockopt,   SYS_sendto,         SYS_recvfrom,      SYS_sendmsg,
+        SYS_recvmsg,      SYS_sendmmsg,       SYS_clock_gettime, SYS_gettimeofday,
+        SYS_clock_getres, SYS_getrandom,      SYS_uname,         SYS_futex,
+        SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn,  SYS_restart_syscall,
+        SYS_getpid,       SYS_gettid,         SYS_getuid,        SYS_geteuid,
+        SYS_getgid,       SYS_getegid,        SYS_exit,          SYS_exit_group,
+        SYS_sysinfo, /* qsort(3) asks how much memory there is */
 #if defined(__x86_64__)
-    SYS_epoll_wait,
-    SYS_time,
-    SYS_stat,
-    SYS_poll,
+        SYS_epoll_wait,   SYS_time,           SYS_stat,          SYS_poll,
 #else
-    SYS_ppoll,
+        SYS_ppoll,
 #endif
-};
+    };
 
 /* A call of which one argument (its lower half) is looked at: one of `v`, or without the bits `bad`. */
 static const struct {
     int nr, arg;
     uint32_t bad;
-    uint32_t v[4];
+    uint32_t v[5];
     uint32_t otherwise;
 } checked[] = {
     { SYS_openat, 2, .bad = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC | O_APPEND,
@@ -192,6 +152,9 @@ static const struct {
     { SYS_mprotect, 2, .bad = PROT_EXEC, .otherwise = SECCOMP_RET_KILL_PROCESS },
     { SYS_ioctl, 1, .v = { SIOCOUTQ, FIONREAD, FIONBIO, SIOCGIFINDEX },
       .otherwise = SECCOMP_RET_ERRNO | ENOTTY },
+    /* no signals to others by way of a descriptor's owner */
+    { SYS_fcntl, 1, .v = { F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_SETPIPE_SZ },
+      .otherwise = SECCOMP_RET_ERRNO | EINVAL },
     { SYS_socket, 0, .v = { AF_INET, AF_INET6, AF_NETLINK },
       .otherwise = SECCOMP_RET_ERRNO | EAFNOSUPPORT },
 };
@@ -227,6 +190,16 @@ static void add_checked(struct program *p, size_t i)
     add(p, ST(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
 }
 
+/* abort() signals the process itself; as an ordinary user's it could reach all that this user runs. */
+static void add_own_signals(struct program *p)
+{
+    add(p, JP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 4));
+    add(p, ST(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)));
+    add(p, JP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)getpid(), 0, 1));
+    add(p, ST(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    add(p, ST(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+}
+
 static int drop_calls(struct err **e)
 {
     static struct program p;
@@ -236,6 +209,7 @@ static int drop_calls(struct err **e)
     add(&p, ST(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
     for (size_t i = 0; i < ARRAY_LEN(checked); i++)
         add_checked(&p, i);
+    add_own_signals(&p);
     for (size_t i = 0; i < ARRAY_LEN(plain); i++) {
         add(&p, JP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)plain[i], 0, 1));
         add(&p, ST(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
