@@ -11,7 +11,8 @@
 
 enum {
     TURN = 1 << 18,  /* bytes of one flow before others get their turn */
-    CHUNK = 1 << 18, /* asked for at a time */
+    CHUNK = 1 << 20, /* asked for at a time */
+    CROWD = 32,      /* connections from which on it is a turn at a time */
     COPY = 64 << 10,
     LOOK = 4096, /* what a look costs of a turn */
     POOL = 64,   /* pipes kept for the next one */
@@ -191,7 +192,7 @@ static int pump(struct relay *r, struct flow *f, int from, int to)
             rc = r->look(r, f);
             done += LOOK;
         } else {
-            rc = fill_pipe(r, f, from, to, CHUNK);
+            rc = fill_pipe(r, f, from, to, limits_open(r->gw) > CROWD ? TURN : CHUNK);
         }
         if (rc != MOVED)
             return rc;
