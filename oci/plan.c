@@ -1,5 +1,6 @@
 #include "oci/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 void plan_mounts_add(struct plan_mounts *l, enum plan_mount_kind kind, const char *src,
@@ -22,6 +23,14 @@ void plan_mounts_free_p(struct plan_mounts *l)
     }
     free(l->v);
     *l = (struct plan_mounts){ 0 };
+}
+
+void plan_overlay_tag(const char *dst, char ret[16])
+{
+    uint32_t hash = 2166136261;
+    for (const char *c = dst; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 16777619;
+    snprintf(ret, 16, "x-%08x", hash);
 }
 
 struct plan *plan_new(void)

@@ -39,6 +39,8 @@ struct plan_mounts {
 void plan_mounts_add(struct plan_mounts *l, enum plan_mount_kind kind, const char *src,
                      const char *dst, bool ro);
 void plan_mounts_free_p(struct plan_mounts *l);
+/* "x-01234567": what an overlay at `dst` is called in layers. The same at every start, whatever else is mounted. */
+void plan_overlay_tag(const char *dst, char ret[16]);
 
 enum workspace_mode { WORKSPACE_OVERLAY, WORKSPACE_COPY, WORKSPACE_BIND };
 
@@ -49,7 +51,7 @@ struct limit {
 };
 
 /* What all running sandboxes of a user may have together; 0: no limit. */
-struct totals {
+struct plan_totals {
     uint64_t sandboxes, memory, disk;
 };
 
@@ -92,7 +94,7 @@ struct plan {
     uint64_t timeout_ms; /* 0: none */
     uint64_t max_output; /* bytes per stream */
 
-    struct totals totals;
+    struct plan_totals totals;
     uint64_t startup_ms; /* how long a start may take; 0: as long as petri thinks fit */
 
     bool tty, keep;

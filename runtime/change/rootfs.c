@@ -6,6 +6,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/fs.h"
+#include "oci/plan.h"
 
 enum { MAX_DEPTH = 200 };
 
@@ -85,15 +86,6 @@ static int look_in(const struct look *l, const struct vdir *d, unsigned depth, s
 
 /* --- which directories ---------------------------------------------------------------------------- */
 
-/* The tag of a system directory's overlay, as runtime/driver makes it of its place. */
-static void tag_of(const char *place, char ret[16])
-{
-    uint32_t hash = 2166136261;
-    for (const char *c = place; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619;
-    snprintf(ret, 16, "x-%08x", hash);
-}
-
 /* Where the overlay with this tag is: among the machine's own directories. */
 static char *place_of(const char *tag)
 {
@@ -105,7 +97,7 @@ static char *place_of(const char *tag)
         char *found = NULL, own[16];
         while (dir && !found && (de = readdir(dir))) {
             AUTOFREE char *place = path_join(tops[i], de->d_name);
-            tag_of(place, own);
+            plan_overlay_tag(place, own);
             if (de->d_name[0] != '.' && strcmp(own, tag) == 0)
                 found = str_printf("%s/", place);
         }
@@ -117,15 +109,19 @@ static char *place_of(const char *tag)
     return str_printf("(%s)/", tag);
 }
 
-/* The x-TAG directories of all layers. */
+/* The x-TAG directories of all layers, but for caches: they are nothing that anybody reviews. */
 static void find_tags(const struct record *r, const struct strv *layers, struct strv *ret)
 {
+    char caches[16];
+
+    plan_overlay_tag(PLAN_CACHES, caches);
     for (size_t i = 0; i < layers->n; i++) {
         AUTOFREE char *path = str_printf("%s/changes/%s", r->data, layers->v[i]);
         DIR *dir = opendir(path);
         struct dirent *de;
         while (dir && (de = readdir(dir)))
-            if (str_starts(de->d_name, "x-") && !strv_has(ret, de->d_name))
+            if (str_starts(de->d_name, "x-") && strcmp(de->d_name, caches) != 0 &&
+                !strv_has(ret, de->d_name))
                 strv_add(ret, de->d_name);
         if (dir)
             closedir(dir);

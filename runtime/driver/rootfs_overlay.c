@@ -56,15 +56,16 @@ int rootfs_overlay(const struct rootfs *r, const char *lowers, const char *like,
 }
 
 /* Puts an attached copy of `src` at the scratch name `name`, for use as a lower. */
-static int scratch_lower(const struct rootfs *r, const char *src, const char *name, struct err **e)
+static int scratch_lower(const struct rootfs *r, const char *src, int userns, const char *name,
+                         struct err **e)
 {
     AUTOCLOSE int fd = -1, at = -1;
     CLEANUP(err_free_p) struct err *why = NULL;
     unsigned flags = MNT_RO | (r->ids->mode == IDS_ROOT ? MNT_TOP : 0);
-    int rc = mnt_clone(AT_FDCWD, src, flags, r->userns, &fd, &why);
+    int rc = mnt_clone(AT_FDCWD, src, flags, userns, &fd, &why);
 
     /* takes no id map (a container's own overlay): nobody's files, readable */
-    if (rc < 0 && r->userns >= 0 && why->sys == EINVAL)
+    if (rc < 0 && userns >= 0 && why->sys == EINVAL)
         rc = mnt_clone(AT_FDCWD, src, flags, -1, &fd, NULL);
     if (rc < 0) {
         if (e)
@@ -96,22 +97,19 @@ static int explain_overlay(const struct rootfs *r, const struct plan_mount *m, s
 int rootfs_add_overlay(const struct rootfs *r, int root, const struct plan_mount *m, struct err **e)
 {
     const struct dirlayer_tree *dirs = dirlayer_for(r->dirs, m->dst);
-    char tag[24], low[32], top[32], at[32], both[72];
-    uint32_t hash =
-        2166136261; /* the name must be the same at the next start, whatever else is mounted */
+    int userns = m->owner ? r->project_userns : r->userns;
+    char tag[16], low[32], top[32], at[32], both[72];
     AUTOCLOSE int fd = -1;
     int rc;
 
-    for (const char *c = m->dst; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619;
-    snprintf(tag, sizeof tag, "x-%08x", hash);
+    plan_overlay_tag(m->dst, tag);
     snprintf(low, sizeof low, "l%s", tag);
     snprintf(top, sizeof top, "t%s", tag);
     snprintf(at, sizeof at, "w%s", tag);
     snprintf(both, sizeof both, "%s:%s", top, low);
-    if (!(dirs && dirs->whole) && (rc = scratch_lower(r, m->src, low, e)) < 0)
+    if (!(dirs && dirs->whole) && (rc = scratch_lower(r, m->src, userns, low, e)) < 0)
         return rc;
-    if (dirs && (rc = scratch_lower(r, dirs->path, top, e)) < 0)
+    if (dirs && (rc = scratch_lower(r, dirs->path, r->userns, top, e)) < 0)
         return rc;
     if (mkdir(at, 0755) < 0)
         return err_sys(e, "prepare '%s'", m->dst);
@@ -133,7 +131,7 @@ int rootfs_image(const struct rootfs *r, struct err **e)
     for (size_t i = 0; i < r->plan->image_layers.n; i++) {
         int rc;
         snprintf(name, sizeof name, "li%zu", i);
-        if ((rc = scratch_lower(r, r->plan->image_layers.v[i], name, e)) < 0)
+        if ((rc = scratch_lower(r, r->plan->image_layers.v[i], r->userns, name, e)) < 0)
             return rc;
         str_addf(&lowers, "%s%s", i ? ":" : "", name);
     }

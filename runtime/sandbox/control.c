@@ -224,8 +224,8 @@ static void find_taken(struct batch *b)
         closedir(d);
 }
 
-static int frozen_chain(const struct paths *paths, const char *id, struct state *ret,
-                        struct strv *chain, uint64_t *paused_ms, struct err **e)
+int sandbox_freeze(const struct paths *paths, const char *id, struct state *ret, struct strv *chain,
+                   uint64_t *paused_ms, struct err **e)
 {
     AUTOJSON struct json *j = NULL;
     AUTOCLOSE int lock = -1;
@@ -382,7 +382,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const struct options
 
     *ret_paused_ms = 0;
     if ((rc = store_lock_shared(paths, &store, e)) < 0 ||
-        (rc = frozen_chain(paths, id, &from, &chain, ret_paused_ms, e)) < 0)
+        (rc = sandbox_freeze(paths, id, &from, &chain, ret_paused_ms, e)) < 0)
         return rc;
     b.store = store;
     options_restore(&o, &from.options);

@@ -18,6 +18,8 @@ int layers_named(const struct paths *paths, struct strv *ret, struct err **e);
 bool layers_has(const struct strv *named, const char *layer);
 /* 16 hexadecimal digits. */
 bool layer_name_valid(const char *name);
+/* The namespace in which the sandbox's files are one's own, for inside_run(). */
+int layers_ids(const struct state *s, struct ids *ret, struct err **e);
 
 /* Removes the layers that no record names, and links that lead to no sandbox; how many layers. 0 where somebody makes layers at the moment. */
 int layers_remove_unreferenced(const struct paths *paths, struct err **e);

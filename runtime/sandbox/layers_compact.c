@@ -36,8 +36,7 @@ static int merge_inside(void *arg, struct err **e)
     return rc < 0 ? rc : syncfs(to) < 0 ? err_sys(e, "sync '%s'", m->to) : 0;
 }
 
-/* The namespace in which the sandbox's files are one's own. */
-static int ids_of(const struct state *s, struct ids *ret, struct err **e)
+int layers_ids(const struct state *s, struct ids *ret, struct err **e)
 {
     struct plan p = { .uid = (uint32_t)s->uid,
                       .gid = (uint32_t)s->gid,
@@ -128,7 +127,7 @@ static int compact(const struct paths *paths, struct state *s, size_t longest, s
     struct ids ids;
     int rc;
 
-    if ((rc = store_lock_shared(paths, &store, e)) < 0 || (rc = ids_of(s, &ids, e)) < 0)
+    if ((rc = store_lock_shared(paths, &store, e)) < 0 || (rc = layers_ids(s, &ids, e)) < 0)
         return rc;
     /* each round makes the longest one shorter by at least half of `longest` */
     for (struct strv *l; rc == 0 && (l = longest_chain(s))->n > longest;)

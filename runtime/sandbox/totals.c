@@ -39,7 +39,7 @@ static int lock_all(const struct paths *paths, int *ret, struct err **e)
 }
 
 /* What one running sandbox has; false: it does not run. */
-static bool look_at(int dir, const char *name, struct totals *ret)
+static bool look_at(int dir, const char *name, struct plan_totals *ret)
 {
     AUTOCLOSE int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     unsigned long long memory = 0, disk = 0;
@@ -72,17 +72,17 @@ static uint64_t times(uint64_t a, uint64_t n)
 }
 
 /* Everything that runs. Under the lock. */
-static int count(const struct paths *paths, struct totals *ret, struct err **e)
+static int count(const struct paths *paths, struct plan_totals *ret, struct err **e)
 {
     AUTOFREE char *top = place(paths, "");
     DIR *d = opendir(top);
     struct dirent *de;
 
-    *ret = (struct totals){ 0 };
+    *ret = (struct plan_totals){ 0 };
     if (!d)
         return err_sys(e, "read '%s'", top);
     while ((de = readdir(d))) {
-        struct totals one;
+        struct plan_totals one;
         if ((de->d_name[0] == '.' && !str_starts(de->d_name, ".new-")) ||
             !look_at(dirfd(d), de->d_name, &one))
             continue;
@@ -109,10 +109,10 @@ static int judge_size(const char *what, uint64_t limit, uint64_t now, uint64_t m
                    what, what, all, has, wants);
 }
 
-static int judge(const struct plan *p, const struct totals *now, uint64_t disk, uint64_t n,
+static int judge(const struct plan *p, const struct plan_totals *now, uint64_t disk, uint64_t n,
                  struct err **e)
 {
-    const struct totals *t = &p->totals;
+    const struct plan_totals *t = &p->totals;
     int rc;
 
     if (t->sandboxes && now->sandboxes + n > t->sandboxes)
@@ -170,7 +170,7 @@ int totals_enter(const struct paths *paths, const struct plan *p, uint64_t disk,
                  struct err **e)
 {
     AUTOCLOSE int lock = -1;
-    struct totals now;
+    struct plan_totals now;
     int rc = open_all(paths, limited(p), &lock, e);
 
     if (rc == 0 && limited(p) && (rc = count(paths, &now, e)) == 0)
@@ -182,7 +182,7 @@ int totals_check(const struct paths *paths, const struct plan *p, uint64_t disk,
                  struct err **e)
 {
     AUTOCLOSE int lock = -1;
-    struct totals now;
+    struct plan_totals now;
     int rc;
 
     if (!limited(p))
