@@ -14,11 +14,11 @@ static const struct {
     const char *title, *names;
 } groups[] = {
     { "Sandboxes",
-      "run start stop restart refresh exec shell ls rm logs cp fs inspect jobs wait kill" },
+      "run start stop restart refresh exec shell ls rm logs cp fs inspect jobs wait kill tool" },
     { "Look back", "status diff snapshot rollback fork history" },
     { "Compare", "experiment try" },
     { "Bring home", "promote approve undo redo stages receipts" },
-    { "Limits", "net elevate config" },
+    { "Limits", "net port elevate config init cache" },
     { "Images", "image" },
     { "Around", "tui web doctor audit prune fsck" },
     { "Programs", "mcp events statusline completion help version" },

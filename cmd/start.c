@@ -95,7 +95,7 @@ static int configure(const struct cmd *c, struct life *f, const char *id)
                               .workspace = f->o.workspace,
                               .json = f->json,
                               .quiet = f->quiet,
-                              .status = 1 };
+                              .status = 125 };
 
     if (id && state_read(&f->paths, id, &s, NULL) == 0 && s.project && !how.workspace)
         how.workspace = s.project;

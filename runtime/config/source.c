@@ -89,6 +89,9 @@ static void add_file(struct loader *l, enum config_layer layer, int dirfd, const
 
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return;
+    /* a directory that can't be entered: whoever wants to work in it says so */
+    if (fd < 0 && errno == EACCES && dirfd >= 0 && faccessat(dirfd, ".", X_OK, AT_EACCESS) < 0)
+        return;
     s.path = dirfd < 0 ? str_dup(name) : path_join(dir, name);
     s.foreign = str_starts(base ? base + 1 : name, "wonopcode") ||
                 (layer == LAYER_USER && strstr(s.path, "/wonopcode/"));

@@ -250,12 +250,17 @@ static void look_at_head(struct conn *c)
     } else if (got.what == INSPECT_PASS) {
         c->server_first = got.speaks == SPEAKS_NOTHING;
         start_dial(c, got.name, got.verdict.rule);
+    } else if (c->ended) {
+        c->gw->counts.malformed++; /* half of something, and no more will come */
+        conn_free(c);
     }
 }
 
 static void on_head(struct source *s, uint32_t ev)
 {
-    look_at_head(CONTAINER(s, struct conn, relay.in));
+    struct conn *c = CONTAINER(s, struct conn, relay.in);
+    c->ended |= (ev & (EPOLLRDHUP | EPOLLHUP)) != 0;
+    look_at_head(c);
 }
 
 static void on_head_late(struct timer *t)

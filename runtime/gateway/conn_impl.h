@@ -23,6 +23,7 @@ struct conn {
     uint16_t port;
     bool server_first; /* nobody has spoken yet */
     bool hushed;       /* the client let QUIET_MS pass without a byte */
+    bool ended;        /* the client says no more */
     bool reset;        /* how it ends */
     char *name;        /* dialled by it; NULL: by address */
     char *rule;        /* by which it is allowed */

@@ -78,6 +78,8 @@ struct fakeip *fakeip_new(const uint8_t key[16])
     struct fakeip *f = mem_zalloc(sizeof *f);
 
     memcpy(f->key, key, sizeof f->key);
+    /* not where the gateway before began: an address that a client remembers must not mean another name */
+    f->cursor = (uint32_t)(sip_hash(f->key, "", 0) % ADDRS);
     f->buckets = mem_zalloc(BUCKETS * sizeof *f->buckets);
     f->addrs = mem_zalloc(ADDRS * sizeof *f->addrs);
     f->slots = mem_zalloc((FAKEIP_NAMES + 1) * sizeof *f->slots);

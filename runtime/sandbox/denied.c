@@ -16,6 +16,22 @@ static bool same(const struct denied *d, const struct json *line)
     return d->port == port && str_eq(d->addr, json_str(line, "addr"));
 }
 
+static void denied_free(struct denied *d)
+{
+    char **const words[] = { &d->name, &d->addr, &d->proto, &d->rule, &d->why, &d->allow };
+    for (size_t k = 0; k < ARRAY_LEN(words); k++)
+        free_p(words[k]);
+}
+
+static struct denied *oldest(struct denied_list *l)
+{
+    struct denied *d = &l->v[0];
+    for (size_t i = 1; i < l->n; i++)
+        if (l->v[i].last_ms < d->last_ms)
+            d = &l->v[i];
+    return d;
+}
+
 const struct denied *denied_note(struct denied_list *l, const struct json *line)
 {
     uint64_t now = clock_ms(CLOCK_BOOTTIME);
@@ -29,9 +45,8 @@ const struct denied *denied_note(struct denied_list *l, const struct json *line)
             l->v[i].last_ms = now;
             return NULL;
         }
-    if (l->n == DENIED_MAX)
-        return NULL;
-    d = &l->v[l->n++];
+    d = l->n < DENIED_MAX ? &l->v[l->n++] : oldest(l);
+    denied_free(d);
     *d = (struct denied){
         .name = str_dup(json_str(line, "name")),
         .addr = str_dup(json_str(line, "addr")),
@@ -81,11 +96,7 @@ void denied_json(struct jsonw *w, const struct denied *d, const struct net_polic
 
 void denied_free_p(struct denied_list *l)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        struct denied *d = &l->v[i];
-        char **const words[] = { &d->name, &d->addr, &d->proto, &d->rule, &d->why, &d->allow };
-        for (size_t k = 0; k < ARRAY_LEN(words); k++)
-            free_p(words[k]);
-    }
+    for (size_t i = 0; i < l->n; i++)
+        denied_free(&l->v[i]);
     l->n = 0;
 }

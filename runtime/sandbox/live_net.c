@@ -126,8 +126,15 @@ void live_net_rules(struct live *l, struct asker *a, const struct json *r, bool 
 
     json_strings(json_arr(r, "rules"), &rules);
     if (net_policy_copy(now, &next) == 0 && net_add_rules(&next, allow, &rules, &e) == 0) {
+        AUTOSTRV struct strv before = { 0 };
+        for (size_t i = 0; i < l->state.options.n; i++)
+            strv_add(&before, l->state.options.v[i]);
         net_remember(&l->state, net_mode_word(now->mode), allow, &rules);
-        if (state_write(l->paths, &l->state, &e) == 0) {
+        if (state_write(l->paths, &l->state, &e) < 0) {
+            struct strv failed = l->state.options;
+            l->state.options = before;
+            before = failed;
+        } else {
             net_policy_free_p(now);
             *now = next;
             next = (struct net_policy){ 0 };
