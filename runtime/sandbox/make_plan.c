@@ -104,6 +104,17 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
             return err_new(e, ERR_INVALID, "--label '%s': write it as KEY=VALUE", o->labels.v[i]);
         strv_add(&p->labels, o->labels.v[i]);
     }
+    if (o->promote_on_stop)
+        return err_new(
+            e, ERR_UNSUPPORTED,
+            "--promote-on-stop (promotion.auto): not in this version; leave it out and say "
+            "petri promote after petri stop");
+    if (o->caches && strcmp(o->caches, "off") != 0 && !strv_has(&o->configured, "caches=on"))
+        return err_new(
+            e, ERR_UNSUPPORTED,
+            "--caches %s: caches are not kept between sandboxes in this version; leave it "
+            "out, or say off",
+            o->caches);
     if (!o->mode || strcmp(o->mode, "overlay") == 0)
         p->mode = WORKSPACE_OVERLAY;
     else if (strcmp(o->mode, "copy") == 0)

@@ -20,6 +20,7 @@
 #include "runtime/sandbox/keeper.h"
 #include "runtime/sandbox/state.h"
 #include "runtime/sandbox/store_lock.h"
+#include "runtime/sandbox/totals.h"
 
 static int send_request(struct keeper *k, const int stdio[3])
 {
@@ -308,6 +309,7 @@ void sandbox_sweep(const struct paths *paths)
 {
     (void)cgroup_sweep(NULL);
     state_sweep(paths);
+    totals_sweep(paths);
 }
 
 char *sandbox_unenforced(const struct run_result *r)

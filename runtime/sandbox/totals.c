@@ -142,6 +142,10 @@ static int make(const struct paths *paths, const struct plan *p, uint64_t disk, 
     for (int i = 0; i < MAKE_TRIES; i++) {
         AUTOFREE char *new = str_printf("%s/running/.new-%s-%d", paths->data, p->id, i);
         AUTOCLOSE int fd = open(new, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 && errno == EEXIST) {
+            (void)unlink(new); /* of a start that was killed: nobody else has this id now */
+            continue;
+        }
         if (fd < 0)
             return err_sys(e, "make '%s'", new);
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -164,6 +168,12 @@ static int open_all(const struct paths *paths, bool lock, int *ret_lock, struct 
     AUTOFREE char *top = place(paths, "");
     int rc = fs_mkdirs(top, 0700, e);
     return rc < 0 || !lock ? rc : lock_all(paths, ret_lock, e);
+}
+
+void totals_sweep(const struct paths *paths)
+{
+    struct plan_totals now;
+    (void)count(paths, &now, NULL);
 }
 
 int totals_enter(const struct paths *paths, const struct plan *p, uint64_t disk, int *ret_fd,

@@ -17,3 +17,5 @@ void totals_leave(const struct paths *paths, const struct plan *p, int *fd);
 /* Whether `n` more of a kind would fit now. */
 int totals_check(const struct paths *paths, const struct plan *p, uint64_t disk, size_t n,
                  struct err **e);
+/* Removes what killed ones left. */
+void totals_sweep(const struct paths *paths);

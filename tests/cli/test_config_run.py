@@ -154,9 +154,8 @@ def locked(petri, life):
 
 def promotion(petri, life):
     use(petri, "promotion.auto", "on-stop")
-    life.start()
-    assert any(o.startswith("promote-on-stop") for o in
-               life("inspect").ok().json["options"] + life("inspect").ok().json.get("configured", []))
+    r = life("start")
+    assert r.rc and "promotion.auto" in r.talk and "petri promote" in r.talk, r
 
 
 def recorded(key, value, option):
