@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = ("timeit", "probe", "cgmove")
+TOOLS = ("timeit", "probe", "cgmove", "netload")
 
 
 class Fail(Exception):
