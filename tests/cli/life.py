@@ -51,9 +51,10 @@ class Life:
         return self.status(*args)["keeper_pid"]
 
     def launcher(self, *args):
-        """The keeper's only child that stays."""
+        """The keeper's only child that stays, but for the gateway."""
         pid = self.keeper(*args)
-        return wait_for(lambda: [p for p in descendants(pid) if ppid_of(p) == pid], what="the launcher")[0]
+        return wait_for(lambda: [p for p, name in descendants(pid).items() if ppid_of(p) == pid and
+                                 not name.startswith("petri-gateway")], what="the launcher")[0]
 
     def stopped(self, name=None):
         """Waits until a sandbox is stopped."""
