@@ -8,7 +8,7 @@ import helpers
 from helpers import BIN, WEAK, Process, place, wait_for
 
 NET = "./net"
-AT_ONCE = 1500 * helpers.SLOW  # ms: "at once" on a busy machine; what times out takes longer
+AT_ONCE = 2500 * helpers.SLOW  # ms: "at once" on a busy machine; what times out takes longer
 
 
 class Inside(helpers.Petri):

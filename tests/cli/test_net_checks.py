@@ -32,8 +32,9 @@ class Row:
 
 HOST_FORMS = ("127.0.0.1", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "localhost", HOST)
 ROWS = [
-    Row("N02", f"timeout 5 bash -c 'exec 3<>/dev/tcp/{ALLOWED}/443 && echo OPEN'", ("--network", "none"), ("allowed",),
-        ("--network", "limited"), "OPEN"),
+    # a connection that is open inside may not be one outside yet: only an answer proves it
+    Row("N02", f"timeout 5 bash -c 'exec 3<>/dev/tcp/{ALLOWED}/443 && echo OPEN'; ./net hello {ALLOWED} 443 allowed.test",
+        ("--network", "none"), ("allowed",), ("--network", "limited"), "SERVERHELLO"),
     Row("N03", f"timeout 5 bash -c 'exec 3<>/dev/tcp/{SSH}/22; head -n 1 <&3'; ./net get {SSH} 22 a",
         ("--network", "limited"), ("ssh",), ("--network", "full"), "SSH-2.0"),
     Row("N04", f"curl -ksm9 --resolve allowed.test:443:{EVIL} https://allowed.test/", ALLOW, ("evil",),

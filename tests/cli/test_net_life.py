@@ -119,12 +119,11 @@ def test_events_of_a_run(petri, world):
 
 
 def test_events_are_few(petri):
-    """The same again and again is one event; very many are cut off."""
-    r = petri.sh("for i in 1 2 3 4 5; do ./net get evil.test 80 a; done; "
-                 "for i in $(seq 300); do ./net get n$i.test 80 a; done >/dev/null", "--json", *ALLOW)
-    events = [e for e in r.json["events"] if e["type"] == "net_denied"]
-    assert len([e for e in events if e["name"] == "evil.test"]) == 1, events
-    assert 10 <= len(events) <= 300, len(events)
+    """The same again and again is one event; of very many there is a part."""
+    r = petri.sh("for i in 1 2 3 4 5; do ./net get evil.test 80 a; done", "--json", *ALLOW)
+    assert [e["name"] for e in r.json["events"] if e["type"] == "net_denied"] == ["evil.test"], r
+    r = petri.sh("for i in $(seq 300); do ./net get n$i.test 80 a; done >/dev/null", "--json", *ALLOW)
+    assert 10 <= len([e for e in r.json["events"] if e["type"] == "net_denied"]) <= 300, r
 
 
 # --- rules that change -------------------------------------------------------------------------------
