@@ -47,6 +47,7 @@ static _Noreturn void inside(int ready)
     }
     pid_t pid = fork();
     if (pid == 0) {
+        setsid(); /* a stopped process of a group whose last parent ends is continued by the kernel */
         raise(SIGSTOP);
         for (;;)
             counters[WRITERS + 1]++;
