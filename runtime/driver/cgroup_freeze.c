@@ -103,11 +103,12 @@ static bool by_kernel(struct cgroup *c)
 enum { ROUNDS_STUCK = 4 };
 
 /* Whoever called vfork stands in the kernel until its child executes something or ends, which a halted one
- * does not: it goes on for a moment, and the parent halts. */
-static void release_children(const struct cgroup_procs *l, pid_t parent)
+ * does not: it goes on for a moment, and the parent halts. Only what we halted: a parent may also just be slow. */
+static void release_children(const struct cgroup *c, const struct cgroup_procs *l, pid_t parent)
 {
     for (size_t i = 0; i < l->n; i++) {
-        if (l->v[i].parent == parent && l->v[i].halted)
+        const struct cgroup_proc *ours = cgroup_procs_find(&c->stopped, l->v[i].pid);
+        if (l->v[i].parent == parent && l->v[i].halted && ours && ours->start == l->v[i].start)
             cgroup_proc_signal(&l->v[i], SIGCONT);
     }
 }
@@ -133,7 +134,7 @@ static bool by_signal(struct cgroup *c)
                 cgroup_procs_add(&c->stopped, p);
             cgroup_proc_signal(p, SIGSTOP);
             if (round % ROUNDS_STUCK == 0 && known && known->start == p->start)
-                release_children(&l, p->pid);
+                release_children(c, &l, p->pid);
         }
         quiet = busy ? 0 : quiet + 1;
         if (busy && clock_ms(CLOCK_MONOTONIC) >= end)
