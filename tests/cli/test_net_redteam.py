@@ -71,10 +71,11 @@ def test_a_stopped_gateway_does_not_keep_an_old_policy(life, world):
 def test_words_of_a_gateway_that_was_taken_over(life, monkeypatch):
     there = life.petri.path("taken")
     os.makedirs(there)
+    bin = os.path.dirname(netcase.BIN)
     for name in ("petri", "petri-init", "petri-image"):
-        with_name = os.path.join(os.path.dirname(netcase.BIN), name)
-        if os.path.exists(with_name):
-            shutil.copy(with_name, there)
+        for place in (bin, os.path.join(bin, "..", "libexec", "petri")):  # a build tree, an installed one
+            if os.path.exists(os.path.join(place, name)):
+                shutil.copy(os.path.join(place, name), there)
     with open(os.path.join(there, "petri-gateway"), "w") as f:
         f.write(TAKEN_OVER)
     os.chmod(os.path.join(there, "petri-gateway"), 0o755)
