@@ -24,4 +24,5 @@ def test_policy(policy, said, tmp_path):
 def test_full(tmp_path):
     r = subprocess.run(["petri", "run", "--network", "full", "--", "bash", "-c", "exec 3<>/dev/tcp/203.0.113.9/22"],
                        cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert r.returncode == 0, r
+    # accepted by the gateway, which has no network to dial through and hangs up: never refused by a missing listener
+    assert r.returncode == 0 or "reset by peer" in r.stderr, r
