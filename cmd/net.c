@@ -16,6 +16,18 @@ static int find_box(struct life *f, const char *word, char **ret_id, struct err 
     return rc < 0 ? rc : sandbox_find(&f->paths, word ? word : f->sandbox, NULL, ret_id, e);
 }
 
+/* Flags and at most one word, a sandbox's name: its id. 0, or the status after it said what is wrong. */
+static int take_box(struct life *f, const struct cmd *c, int argc, char **argv, char **ret_id)
+{
+    struct err *e = NULL;
+
+    if (life_parse(f, c, argc, argv) < 0)
+        return c->usage_exit;
+    if (f->n_words > 1)
+        return cmd_usage(c, "one sandbox at a time");
+    return find_box(f, f->n_words ? f->words[0] : NULL, ret_id, &e) < 0 ? life_fail(e, f->json) : 0;
+}
+
 static void print_rules(const char *word, const struct net_rules *l)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -117,15 +129,9 @@ static int show_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(life_free_p) struct life f = { 0 };
     AUTOFREE char *id = NULL;
-    struct err *e = NULL;
+    int status = take_box(&f, c, argc, argv, &id);
 
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words > 1)
-        return cmd_usage(c, "one sandbox at a time");
-    if (find_box(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0)
-        return life_fail(e, f.json);
-    return show(&f, id);
+    return status ? status : show(&f, id);
 }
 
 static void print_line(const char *line, bool json)
@@ -170,14 +176,10 @@ static int log_run(const struct cmd *c, int argc, char **argv)
     CLEANUP(life_free_p) struct life f = { 0 };
     AUTOFREE char *id = NULL, *dir = NULL, *path = NULL, *old = NULL;
     AUTOJSON struct json *settled = NULL;
-    struct err *e = NULL;
+    int status = take_box(&f, c, argc, argv, &id);
 
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words > 1)
-        return cmd_usage(c, "one sandbox at a time");
-    if (find_box(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0)
-        return life_fail(e, f.json);
+    if (status)
+        return status;
     /* what just happened is in the log once the gateway has answered */
     (void)sandbox_ask(&f.paths, id, "{\"op\":\"net\"}", &settled, NULL);
     dir = state_dir(&f.paths, id);
@@ -215,13 +217,11 @@ static int port_run(const struct cmd *c, int argc, char **argv)
     AUTOJSONW struct jsonw w = { 0 };
     AUTOFREE char *id = NULL;
     struct err *e = NULL;
+    int status = take_box(&f, c, argc, argv, &id);
 
-    if (life_parse(&f, c, argc, argv) < 0)
-        return c->usage_exit;
-    if (f.n_words > 1)
-        return cmd_usage(c, "one sandbox at a time");
-    if (find_box(&f, f.n_words ? f.words[0] : NULL, &id, &e) < 0 ||
-        get_policy(&f.paths, id, &p, &live, &e) < 0)
+    if (status)
+        return status;
+    if (get_policy(&f.paths, id, &p, &live, &e) < 0)
         return life_fail(e, f.json);
     jw_arr(&w, NULL);
     for (size_t i = 0; i < p.n_publish; i++) {

@@ -1,5 +1,5 @@
 /* runtime/gateway/resolve.h - names resolved in the host's network: /etc/hosts, then the servers of
- * /etc/resolv.conf (a stub at 127.0.0.53 is one like others). Asynchronous by c-ares, whose sockets are
+ * /etc/resolv.conf (a forwarder at 127.0.0.53 is one like others). Asynchronous by c-ares, whose sockets are
  * sources of the gateway's loop. No search domains: a name is what it says.
  *
  * Bounded: RESOLVE_QUERIES at a time (asks for the same name share one), a cache of names (namecache.h)

@@ -37,7 +37,6 @@ int options_check_name(const char *flag, const char *name, struct err **e);
 struct plan_holds {
     struct image_info image;
     int etc_fd;
-    int caches_fd; /* its base of the caches; 0: none */
     struct net_policy *net;
 };
 void plan_holds_free_p(struct plan_holds *h);
