@@ -175,20 +175,11 @@ static int commit_picks(const struct record *r, struct picks *p, const char *nam
 int branch_commit(const struct record *r, struct picks *p, const char *name, char **ret_commit,
                   struct err **e)
 {
-    bool root = geteuid() == 0 && r->owner_uid != 0;
-    int rc = library_start(e);
+    int rc = library_write(r, e);
 
     if (rc < 0)
         return rc;
-    git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1);
-    umask(022);
-    /* what is new in the repository belongs to the project's owner */
-    if (root && (setegid(r->owner_gid) < 0 || seteuid(r->owner_uid) < 0))
-        rc = err_sys(e, "act as the project's owner");
-    if (rc == 0)
-        rc = commit_picks(r, p, name, ret_commit, e);
-    if (root && (seteuid(0) < 0 || setegid(0) < 0))
-        abort();
-    umask(077);
+    rc = commit_picks(r, p, name, ret_commit, e);
+    library_written(r);
     return rc;
 }

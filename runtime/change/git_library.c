@@ -1,5 +1,8 @@
 #include <git2.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/change/library.h"
 
@@ -10,6 +13,34 @@ int library_start(struct err **e)
     /* root looks at projects of others; nothing of theirs is run, so whose it is does not matter */
     git_libgit2_opts(GIT_OPT_SET_OWNER_VALIDATION, 0);
     return 0;
+}
+
+static bool for_owner(const struct record *r)
+{
+    return getuid() == 0 && r->owner_uid != 0;
+}
+
+int library_write(const struct record *r, struct err **e)
+{
+    int rc = library_start(e);
+
+    if (rc < 0)
+        return rc;
+    if (for_owner(r) && (setegid(r->owner_gid) < 0 || seteuid(r->owner_uid) < 0)) {
+        rc = err_sys(e, "act as the project's owner");
+        library_written(r);
+        return rc;
+    }
+    git_libgit2_opts(GIT_OPT_ENABLE_FSYNC_GITDIR, 1);
+    umask(022);
+    return 0;
+}
+
+void library_written(const struct record *r)
+{
+    if (for_owner(r) && (seteuid(0) < 0 || setegid(0) < 0))
+        abort();
+    umask(077);
 }
 
 char *library_user_config(const char *key)

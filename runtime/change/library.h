@@ -8,8 +8,12 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "runtime/change/record.h"
 
 int library_start(struct err **e); /* more than once is fine */
+/* Between the two what is written to a repository is synced and belongs to the project's owner. */
+int library_write(const struct record *r, struct err **e);
+void library_written(const struct record *r);
 
 /* The value of a key in the user's and the system's git configuration, never a repository's; NULL: none. */
 char *library_user_config(const char *key);
