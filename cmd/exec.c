@@ -1,5 +1,6 @@
 /* cmd/exec.c - petri exec and petri shell: a command in a sandbox that runs already. */
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -140,21 +141,53 @@ static void set_output(struct stream_output *o, int fd, const struct exec_flags 
     o->cap = f->cap == 0 || (!f->max_output && !f->json && file) ? UINT64_MAX : f->cap;
 }
 
-/* What the gateway refused since then; the keeper knows. */
-static void json_denied(struct jsonw *w, struct petri_sandbox *s, uint64_t since_ms)
+/* Limits that were hit since then, and what the gateway refused; the keeper knows. NULL: it does not say. */
+static struct json *ask_keeper(struct petri_sandbox *s, uint64_t since_ms)
 {
     AUTOFREE char *ask =
         str_printf("{\"op\":\"net_denied\",\"since_ms\":%llu}", (unsigned long long)since_ms);
-    AUTOJSON struct json *j = NULL;
     AUTOFREE char *answer = NULL;
-    const struct json *list;
+    struct json *j = NULL;
 
     if (petri_control(s, ask, 2000, &answer, NULL) < 0 ||
         json_parse(answer, strlen(answer), &j, NULL) < 0)
-        return;
-    list = json_arr(j, "denied");
-    for (size_t i = 0; list && i < list->n; i++)
-        jw_json(w, NULL, list->items[i]);
+        return NULL;
+    return j;
+}
+
+static void json_event(struct jsonw *w, const char *type)
+{
+    jw_obj(w, NULL);
+    jw_str(w, "type", type);
+    jw_end_obj(w);
+}
+
+static void json_happened(struct jsonw *w, struct petri_sandbox *s, uint64_t since_ms)
+{
+    AUTOJSON struct json *j = ask_keeper(s, since_ms);
+    const struct json *limits = j ? json_arr(j, "limits") : NULL,
+                      *denied = j ? json_arr(j, "denied") : NULL;
+
+    for (size_t i = 0; limits && i < limits->n; i++)
+        json_event(w, limits->items[i]->string);
+    for (size_t i = 0; denied && i < denied->n; i++)
+        jw_json(w, NULL, denied->items[i]);
+}
+
+/* Whoever was killed may want to know that it was a limit. */
+static void say_limits(struct petri_sandbox *s, uint64_t since_ms)
+{
+    AUTOJSON struct json *j = ask_keeper(s, since_ms);
+    const struct json *limits = j ? json_arr(j, "limits") : NULL;
+
+    for (size_t i = 0; limits && i < limits->n; i++) {
+        if (str_eq(limits->items[i]->string, "oom"))
+            cmd_note("out of memory: the sandbox's limit was reached; petri restart --memory SIZE "
+                     "gives it more");
+        if (str_eq(limits->items[i]->string, "disk"))
+            cmd_note("no space left: the sandbox's disk limit was reached, and what ran was ended; "
+                     "remove files in it, or petri restart --disk SIZE gives it more");
+    }
 }
 
 static void json_result(struct petri_sandbox *s, const struct attach *a, uint64_t since_ms)
@@ -173,13 +206,11 @@ static void json_result(struct petri_sandbox *s, const struct attach *a, uint64_
         jw_null(&w, "signal");
     jw_bool(&w, "timed_out", a->end.timed_out);
     jw_arr(&w, "events");
-    for (int i = 0; i < 2; i++)
-        if (i == 0 ? a->end.timed_out : cut[0] || cut[1]) {
-            jw_obj(&w, NULL);
-            jw_str(&w, "type", i == 0 ? "timeout" : "output_truncated");
-            jw_end_obj(&w);
-        }
-    json_denied(&w, s, since_ms);
+    if (a->end.timed_out)
+        json_event(&w, "timeout");
+    if (cut[0] || cut[1])
+        json_event(&w, "output_truncated");
+    json_happened(&w, s, since_ms);
     jw_end_arr(&w);
     cmd_json_bytes(&w, "stdout", a->out.kept.p, a->out.kept.len);
     cmd_json_bytes(&w, "stderr", a->err.kept.p, a->err.kept.len);
@@ -223,6 +254,8 @@ static int run_attached(struct exec_flags *f, struct petri_sandbox *s, struct pe
             json_result(s, &a, since);
         if (!f->json && !f->quiet && a.end.timed_out)
             cmd_note("timed out; the command and all it started were killed");
+        else if (!f->json && !f->quiet && status == 128 + SIGKILL)
+            say_limits(s, since);
         if (!f->json && !f->quiet && a.held)
             cmd_note("the command has ended; what it left in the background still holds its output "
                      "open and was not waited for");

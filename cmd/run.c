@@ -252,7 +252,7 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
         if (x.events & EVENT_OOM)
             cmd_note("out of memory: the limit was reached (--memory)");
         if (x.events & EVENT_DISK)
-            cmd_note("the disk limit was reached (--disk)");
+            cmd_note("no space left: the disk limit was reached (--disk)");
         for (size_t i = 0; i < x.denied.n; i++)
             say_denied(&x.denied.v[i], p->net);
         if (p->keep)

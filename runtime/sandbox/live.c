@@ -261,14 +261,35 @@ static void on_signal(struct live *l)
         l->ending |= si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT;
 }
 
-/* What was counted since the last look: limits that were hit, and whether anybody is at work. */
+static void hit(struct live *l, enum run_event event, const char *word)
+{
+    if (!(l->events & event))
+        events_add(l->paths, word, &l->state, NULL);
+    l->events |= event;
+    l->hit_ms[__builtin_ctz(event)] = clock_ms(CLOCK_BOOTTIME);
+}
+
+void live_look_limits(struct live *l, struct cgroup_stats *ret)
+{
+    *ret = (struct cgroup_stats){ 0 };
+    cgroup_stats(l->box.cgroup, ret);
+    if (ret->oom_kills > l->oom_kills)
+        hit(l, EVENT_OOM, "oom");
+    if (ret->pids_max_hits > l->pids_hits)
+        hit(l, EVENT_PIDS, "pids");
+    /* less than before: a new group */
+    l->oom_kills = ret->oom_kills;
+    l->pids_hits = ret->pids_max_hits;
+}
+
+/* Limits that were hit since the last look, and whether anybody is at work. */
 static bool look(struct live *l)
 {
-    struct cgroup_stats s = { 0 };
+    struct cgroup_stats s;
     uint32_t others = 0;
     bool busy;
 
-    cgroup_stats(l->box.cgroup, &s);
+    live_look_limits(l, &s);
     busy = s.cpu_usec != l->cpu_usec || s.pids_now > box_own(&l->box) + 1;
     l->cpu_usec = s.cpu_usec;
     if (!s.pids_now && live_quiesce(l, &others, NULL) == 0) {
@@ -276,11 +297,6 @@ static bool look(struct live *l)
         busy = others > 0;
         live_resume(l);
     }
-    if (s.oom_kills && !(l->events & EVENT_OOM))
-        events_add(l->paths, "oom", &l->state, NULL);
-    if (s.pids_max_hits && !(l->events & EVENT_PIDS))
-        events_add(l->paths, "pids", &l->state, NULL);
-    l->events |= (s.oom_kills ? EVENT_OOM : 0) | (s.pids_max_hits ? EVENT_PIDS : 0);
     return busy;
 }
 
@@ -289,10 +305,8 @@ static void watch_disk(struct live *l)
 {
     if (!scratch_over(&l->box.scratch))
         return;
+    hit(l, EVENT_DISK, "disk");
     (void)cgroup_kill_others(l->box.cgroup, l->box.init);
-    if (!(l->events & EVENT_DISK))
-        events_add(l->paths, "disk", &l->state, NULL);
-    l->events |= EVENT_DISK;
 }
 
 /* The run directory goes with the user's last session on some machines; the sandbox stays, under new sockets. */

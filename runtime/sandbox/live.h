@@ -49,7 +49,9 @@ struct live {
     int signals, tick;
     uint64_t started_ms, idle_ms, life_ms; /* CLOCK_BOOTTIME; limits, 0: none */
     uint64_t active_ms, cpu_usec, tick_ms;
-    unsigned events; /* enum run_event, so far */
+    unsigned events;    /* enum run_event, so far */
+    uint64_t hit_ms[3]; /* when memory, processes and disk were last at their limit; 0: never */
+    uint64_t oom_kills, pids_hits;
     bool ending;
     struct denied_list denied;
     struct job **jobs;
@@ -72,6 +74,8 @@ int live_replace(struct live *l, struct err **e);
 void live_replan(struct live *l);
 /* How many processes there are besides petri-init; 0: petri-init takes no more until live_resume(). */
 int live_quiesce(struct live *l, uint32_t *ret, struct err **e);
+/* Looks which limits have been hit; `ret` is what the machine's own counters say. */
+void live_look_limits(struct live *l, struct cgroup_stats *ret);
 void live_resume(struct live *l);
 
 /* Freezes what was written so far: the layers of all of it result (bottom first). Idle: the top becomes

@@ -93,15 +93,23 @@ void live_net_show(struct live *l, struct asker *a)
     live_answer(a, w.out.p);
 }
 
-/* What was refused since then (CLOCK_BOOTTIME), for the result of a command. */
+/* What was refused since then (CLOCK_BOOTTIME), and which limits were hit, for the result of a command. */
 void live_net_denied(struct live *l, struct asker *a, const struct json *r)
 {
+    static const char *const limits[] = { "oom", "pids", "disk" };
     AUTOJSONW struct jsonw w = { 0 };
+    struct cgroup_stats s;
     uint64_t since = 0;
 
     json_u64(r, "since_ms", &since);
     gate_settle(&l->box.gate, 200);
+    live_look_limits(l, &s);
     jw_obj(&w, NULL);
+    jw_arr(&w, "limits");
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+        if (l->hit_ms[i] && l->hit_ms[i] >= since)
+            jw_str(&w, NULL, limits[i]);
+    jw_end_arr(&w);
     jw_arr(&w, "denied");
     for (size_t i = 0; i < l->denied.n; i++) {
         if (l->denied.v[i].last_ms < since)

@@ -128,10 +128,13 @@ def test_r01_fork_bomb(life):
 def test_r02_memory(life, probes):
     place(probes, "hog", life.project)
     life.start("-m", "64M")
-    assert life("exec", "--", "./hog", "300").rc == 137
+    r = life("exec", "--", "./hog", "300")
+    assert r.rc == 137 and "out of memory" in r.talk and "petri restart --memory" in r.talk, r
     answers(life)
-    assert life.sh("tail /dev/zero").rc == 137
-    answers(life)
+    r = life("exec", "--json", "--", "sh", "-c", "tail /dev/zero; exit 3")
+    assert r.rc == 3 and [e["type"] for e in r.json["events"]] == ["oom"], r
+    r = life("exec", "--json", "--", "sh", "-c", "kill -9 $$")
+    assert r.rc == 137 and r.json["events"] == [], "an older event is not this command's"
     wait_for(lambda: "oom" in life.status()["events"], what="the event")
 
 
@@ -148,7 +151,7 @@ def test_r04_disk(life, how):
     """Beyond the limit the writer ends; the sandbox answers, and goes on once there is room."""
     life.start("--disk", "32M")
     r = life.sh(f"{WRITERS[how]}; sleep 300", timeout=60)
-    assert r.rc != 0, r
+    assert r.rc == 137 and "no space left" in r.talk and "petri restart --disk" in r.talk, r
     answers(life)
     wait_for(lambda: "disk" in life.status()["events"], what="the event")
     assert life.status()["disk"] > 32 << 20
