@@ -177,11 +177,19 @@ static bool lone_surrogate(const char *p, size_t len)
     return false;
 }
 
+static bool only_space(const char *p, const char *end)
+{
+    while (p < end && strchr(" \t\r\n", *p) && *p)
+        p++;
+    return p == end;
+}
+
 int json_parse(const char *text, size_t len, struct json **ret, struct err **e)
 {
     struct builder b = { 0 };
     yajl_handle h = yajl_alloc(&callbacks, NULL, &b);
     yajl_status st;
+    size_t at;
     int rc = 0;
 
     if (lone_surrogate(text, len)) {
@@ -190,11 +198,16 @@ int json_parse(const char *text, size_t len, struct json **ret, struct err **e)
     }
     if (!h)
         abort();
+    /* What follows the value is looked at here: yajl lets a string pass there that does not end. */
+    yajl_config(h, yajl_allow_trailing_garbage, 1);
     st = yajl_parse(h, (const unsigned char *)text, len);
+    at = yajl_get_bytes_consumed(h);
     if (st == yajl_status_ok)
         st = yajl_complete_parse(h);
+    if (st == yajl_status_ok && (at > len || !only_space(text + at, text + len)))
+        st = yajl_status_error;
     if (st != yajl_status_ok) {
-        size_t at = yajl_get_bytes_consumed(h), line = 1;
+        size_t line = 1;
         for (size_t i = 0; i < at && i < len; i++)
             line += text[i] == '\n';
         rc = err_new(e, ERR_INVALID, "not JSON: %s in line %zu", b.wrong ? b.wrong : "mistake",
