@@ -8,7 +8,7 @@
 #include "runtime/gateway/fakeip.h"
 
 enum {
-    BATCH = 64, /* accepted before others get their turn */
+    BATCH = 256, /* accepted before others get their turn */
     HEAD_MS = 10000,
     QUIET_MS = 300,
     CROWD_MS = 1000, /* between two lines about too many connections */
@@ -90,10 +90,9 @@ void conn_free(struct conn *c)
         relay_reset(&c->relay);
     else
         relay_stop(&c->relay);
-    loop_del(gw->loop, &c->relay.in);
     if (c->reset)
-        relay_reset_fd(&c->relay.in.fd);
-    close_p(&c->relay.in.fd);
+        relay_linger(c->relay.in.fd);
+    loop_close(gw->loop, &c->relay.in);
     if (c->fake)
         fakeip_unpin(gw->names, c->fake);
     free_p(&c->name);

@@ -13,19 +13,58 @@
 #include "runtime/gateway/udp.h"
 #include "runtime/gateway/walls.h"
 
-enum { PACKET_MAX = 64 << 10, FDS_MAX = 64, BATCH = 16 };
+enum { PACKET_MAX = 64 << 10, FDS_MAX = 64, BATCH = 16, HELD = 32, HELD_MS = 20 };
 
 struct control {
     struct gw *gw;
     struct source src;
     bool pong_due;
     uint64_t pong;
+    /* Lines about connections that ended well: in no hurry, and each packet wakes the keeper. */
+    struct str held[HELD];
+    unsigned n_held;
+    struct timer late;
 };
 
 /* --- out ------------------------------------------------------------------------------------- */
 
+static void send_held(struct control *c)
+{
+    struct mmsghdr m[HELD] = { 0 };
+    struct iovec v[HELD];
+    int sent = 0;
+
+    for (unsigned i = 0; i < c->n_held; i++) {
+        v[i] = (struct iovec){ c->held[i].p, c->held[i].len };
+        m[i].msg_hdr = (struct msghdr){ .msg_iov = &v[i], .msg_iovlen = 1 };
+    }
+    if (c->n_held)
+        sent = sendmmsg(c->src.fd, m, c->n_held, MSG_DONTWAIT | MSG_NOSIGNAL);
+    c->gw->counts.lost += c->n_held - (sent > 0 ? (unsigned)sent : 0);
+    while (c->n_held)
+        str_reset(&c->held[--c->n_held]);
+    loop_disarm(c->gw->loop, &c->late);
+}
+
+static void on_late(struct timer *t)
+{
+    send_held(CONTAINER(t, struct control, late));
+}
+
+static void hold(struct control *c, struct jsonw *w)
+{
+    if (c->n_held == HELD)
+        send_held(c);
+    if (!c->n_held)
+        loop_arm(c->gw->loop, &c->late, HELD_MS);
+    c->held[c->n_held++] = w->out;
+    w->out = (struct str)STR_INIT;
+}
+
+/* Never before what was held. */
 static int send_json(struct control *c, const struct jsonw *w)
 {
+    send_held(c);
     return send(c->src.fd, w->out.p, w->out.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
@@ -33,6 +72,7 @@ static void pong(struct control *c)
 {
     AUTOJSONW struct jsonw w = { 0 };
     const struct gw_counts *n = &c->gw->counts;
+    send_held(c);
     jw_obj(&w, NULL);
     jw_str(&w, "type", "pong");
     jw_u64(&w, "n", c->pong);
@@ -111,7 +151,9 @@ void gw_log(struct gw *gw, const struct gw_line *l)
     if (!l->allow && gw_allow_text(gw, l, &allow))
         jw_str(&w, "allow", allow.p);
     jw_end_obj(&w);
-    if (send_json(gw->control, &w) < 0)
+    if (l->allow)
+        hold(gw->control, &w);
+    else if (send_json(gw->control, &w) < 0)
         gw->counts.lost++;
 }
 
@@ -247,6 +289,7 @@ int control_new(struct gw *gw, int fd, struct err **e)
     struct control *c = mem_zalloc(sizeof(*c));
     c->gw = gw;
     c->src = (struct source){ .fd = fd, .on = on_control };
+    c->late.on = on_late;
     gw->control = c;
     if (loop_set(gw->loop, &c->src, EPOLLIN) < 0)
         return err_sys(e, "watch the keeper's socket");
@@ -257,6 +300,7 @@ void control_free(struct gw *gw)
 {
     if (!gw->control)
         return;
+    send_held(gw->control);
     loop_del(gw->loop, &gw->control->src);
     close_p(&gw->control->src.fd);
     free_p(&gw->control);

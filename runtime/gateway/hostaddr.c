@@ -8,9 +8,19 @@
 #include "base/str.h"
 #include "runtime/gateway/gw.h"
 
+/* An answer holds for so long: who opens many connections to one address asks once. */
+enum { HOLDS_MS = 1000, SLOTS = 64 };
+
+struct slot {
+    struct net_addr addr;
+    bool local;
+    uint64_t until;
+};
+
 struct hostaddr {
     int fd;
     uint32_t seq;
+    struct slot known[SLOTS];
 };
 
 int hostaddr_new(struct gw *gw, struct err **e)
@@ -74,16 +84,11 @@ static int answer(struct hostaddr *h)
     return -1;
 }
 
-bool hostaddr_local(struct gw *gw, const struct net_addr *a)
+static bool look_up(struct hostaddr *h, const struct net_addr *a)
 {
-    struct net_addr inner;
-    if (addr_unspecified(a))
+    if (ask(h, a) < 0)
         return true;
-    if (addr_embedded(a, &inner) && hostaddr_local(gw, &inner))
-        return true; /* a translator would bring it back to us */
-    if (ask(gw->host, a) < 0)
-        return true;
-    switch (answer(gw->host)) {
+    switch (answer(h)) {
     case 0:
     case RTN_UNICAST:
     case RTN_BLACKHOLE:
@@ -93,4 +98,26 @@ bool hostaddr_local(struct gw *gw, const struct net_addr *a)
     default:
         return true;
     }
+}
+
+static struct slot *slot_of(struct hostaddr *h, const struct net_addr *a)
+{
+    uint32_t n = a->family;
+    for (size_t i = 0; i < sizeof a->b; i++)
+        n = (n ^ a->b[i]) * 16777619u;
+    return &h->known[(n ^ n >> 16) % SLOTS];
+}
+
+bool hostaddr_local(struct gw *gw, const struct net_addr *a)
+{
+    struct net_addr inner;
+    struct slot *s = slot_of(gw->host, a);
+    uint64_t now = loop_now(gw->loop);
+    if (addr_unspecified(a))
+        return true;
+    if (addr_embedded(a, &inner) && hostaddr_local(gw, &inner))
+        return true; /* a translator would bring it back to us */
+    if (s->until <= now || !addr_eq(&s->addr, a))
+        *s = (struct slot){ *a, look_up(gw->host, a), now + HOLDS_MS };
+    return s->local;
 }

@@ -1,5 +1,5 @@
 /* runtime/gateway/hostaddr.h - whether an address is one of the host's own (or a broadcast there): the kernel's
- * routing table answers, so that addresses of every interface, added later ones too, count.
+ * routing table answers, so that addresses of every interface, added later ones too (within a second), count.
  * Owns:  gw->host: one rtnetlink socket.
  */
 #pragma once

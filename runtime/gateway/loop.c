@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 
-enum { BATCH = 128 };
+enum { BATCH = 1024, CLOSING = 256 };
 
 struct loop {
     int epoll;
@@ -16,6 +16,9 @@ struct loop {
     struct timer **heap;
     uint32_t n_heap, cap;
     struct task tasks; /* head of a ring */
+    unsigned n_tasks, turns;
+    int closing[CLOSING];
+    unsigned n_closing;
 };
 
 int loop_new(struct loop **ret, struct err **e)
@@ -31,10 +34,17 @@ int loop_new(struct loop **ret, struct err **e)
     return 0;
 }
 
+static void close_all(struct loop *l)
+{
+    while (l->n_closing)
+        close(l->closing[--l->n_closing]);
+}
+
 struct loop *loop_free(struct loop *l)
 {
     if (!l)
         return NULL;
+    close_all(l);
     close_p(&l->epoll);
     free(l->heap);
     free(l);
@@ -62,15 +72,34 @@ int loop_set(struct loop *l, struct source *s, uint32_t events)
     return 0;
 }
 
+static void forget_events(struct loop *l, struct source *s)
+{
+    s->added = false;
+    for (int i = l->at; i < l->n; i++)
+        if (l->ev[i].data.ptr == s)
+            l->ev[i].data.ptr = NULL;
+}
+
 void loop_del(struct loop *l, struct source *s)
 {
     if (!s->added)
         return;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, s->fd, NULL);
-    s->added = false;
-    for (int i = l->at; i < l->n; i++)
-        if (l->ev[i].data.ptr == s)
-            l->ev[i].data.ptr = NULL;
+    forget_events(l, s);
+}
+
+/* The kernel forgets what is closed, and nobody asks it for events before that. */
+void loop_close(struct loop *l, struct source *s)
+{
+    if (s->fd < 0)
+        return;
+    if (l->n_closing == CLOSING) {
+        loop_del(l, s);
+        close_p(&s->fd);
+        return;
+    }
+    forget_events(l, s);
+    l->closing[l->n_closing++] = TAKE_FD(s->fd);
 }
 
 /* --- timers: a binary heap that knows where each timer is ------------------------------------ */
@@ -156,6 +185,7 @@ void loop_later(struct loop *l, struct task *t)
     t->prev = l->tasks.prev;
     t->prev->next = t;
     l->tasks.prev = t;
+    l->n_tasks++;
 }
 
 void loop_forget(struct loop *l, struct task *t)
@@ -165,6 +195,12 @@ void loop_forget(struct loop *l, struct task *t)
     t->prev->next = t->next;
     t->next->prev = t->prev;
     t->next = t->prev = NULL;
+    l->n_tasks--;
+}
+
+unsigned loop_turns(const struct loop *l)
+{
+    return l->turns;
 }
 
 /* Only what is queued now: what these queue comes after the next look at the descriptors. A mark that moves
@@ -172,6 +208,7 @@ void loop_forget(struct loop *l, struct task *t)
 static void run_tasks(struct loop *l)
 {
     struct task mark = { 0 };
+    l->turns = l->n_tasks;
     if (l->tasks.next == &l->tasks)
         return;
     loop_later(l, &mark);
@@ -211,6 +248,7 @@ static int round_of(struct loop *l, struct err **e)
     l->n = 0;
     run_timers(l);
     run_tasks(l);
+    close_all(l);
     return 0;
 }
 

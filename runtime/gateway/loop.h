@@ -49,12 +49,17 @@ int loop_set(struct loop *l, struct source *s, uint32_t events);
 /* Must be called before the descriptor is closed; does nothing where it was not added. */
 void loop_del(struct loop *l, struct source *s);
 
+/* For a source whose descriptor is to be closed: as loop_del() and close(), but at the end of this round, behind
+ * all other work. */
+void loop_close(struct loop *l, struct source *s);
+
 uint64_t loop_now(const struct loop *l); /* CLOCK_MONOTONIC in ms, as of this round */
 void loop_arm(struct loop *l, struct timer *t, uint64_t ms);
 void loop_disarm(struct loop *l, struct timer *t);
 
 void loop_later(struct loop *l, struct task *t); /* queued already: stays where it is */
 void loop_forget(struct loop *l, struct task *t);
+unsigned loop_turns(const struct loop *l); /* how many have their turn in this round */
 
 /* The owner of an embedded member. */
 #define CONTAINER(p, type, member) ((type *)((char *)(p)-offsetof(type, member)))

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -10,12 +9,11 @@
 #include <linux/sockios.h>
 
 enum {
-    TURN = 1 << 18,  /* bytes of one flow before others get their turn */
-    CHUNK = 1 << 20, /* asked for at a time */
-    CROWD = 32,      /* connections from which on it is a turn at a time */
+    TURN = 1 << 20, /* bytes of one flow before others get their turn, and the room of a pipe */
+    CROWD = 8,      /* with more in line a turn is as short as a copy */
     COPY = 64 << 10,
     LOOK = 4096, /* what a look costs of a turn */
-    POOL = 64,   /* pipes kept for the next one */
+    POOL = 4,    /* pipes kept for the next one: the kernel counts their pages, by user */
 };
 
 /* --- pipes ----------------------------------------------------------------------------------- */
@@ -35,7 +33,12 @@ static bool pipe_take(struct relay *r, int ret[2])
     }
     if (pool.out >= limits_pipes(r->gw) || pipe2(ret, O_NONBLOCK | O_CLOEXEC) < 0)
         return false;
-    fcntl(ret[1], F_SETPIPE_SZ, CHUNK); /* an ordinary user may get less */
+    /* A user who has many pipes gets very small ones: they move next to nothing at a time. */
+    if (fcntl(ret[1], F_SETPIPE_SZ, TURN) < 0 && fcntl(ret[1], F_SETPIPE_SZ, COPY) < 0) {
+        close(ret[0]);
+        close(ret[1]);
+        return false;
+    }
     pool.out++;
     return true;
 }
@@ -65,11 +68,16 @@ void relay_pool_free(void)
     }
 }
 
-void relay_reset_fd(int *fd)
+void relay_linger(int fd)
 {
     struct linger now = { .l_onoff = 1 };
-    if (*fd >= 0)
-        setsockopt(*fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    if (fd >= 0)
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+void relay_reset_fd(int *fd)
+{
+    relay_linger(*fd);
     close_p(fd);
 }
 
@@ -137,11 +145,9 @@ static int copy_some(struct relay *r, struct flow *f, int from, int to, size_t g
     return WAIT;
 }
 
-static int fill_pipe(struct relay *r, struct flow *f, int from, int to, size_t want)
+static int take_some(struct relay *r, struct flow *f, int from, int to, size_t want)
 {
-    if (f->may < want)
-        want = (size_t)f->may;
-    size_t granted = limits_ask(r->gw, want, &f->wait);
+    size_t granted = limits_ask(r->gw, f->may < want ? (size_t)f->may : want, &f->wait);
     if (!granted)
         return WAIT;
     if (!pipe_take(r, f->pipe))
@@ -180,8 +186,8 @@ static int empty_pipe(struct flow *f, int to)
 /* Up to a turn's worth. MOVED: there may be more. */
 static int pump(struct relay *r, struct flow *f, int from, int to)
 {
-    size_t done = 0;
-    while (done < TURN) {
+    size_t done = 0, most = loop_turns(r->gw->loop) > CROWD ? COPY : TURN;
+    while (done < most) {
         int rc;
         uint64_t before = f->bytes;
         if (f->held) {
@@ -192,7 +198,7 @@ static int pump(struct relay *r, struct flow *f, int from, int to)
             rc = r->look(r, f);
             done += LOOK;
         } else {
-            rc = fill_pipe(r, f, from, to, limits_open(r->gw) > CROWD ? TURN : CHUNK);
+            rc = take_some(r, f, from, to, most);
         }
         if (rc != MOVED)
             return rc;
@@ -205,10 +211,11 @@ static void end_of(struct relay *r, struct flow *f, int to)
 {
     if (!f->eof || f->held || f->shut)
         return;
-    shutdown(to, SHUT_WR);
     f->shut = true;
-    if (!r->up.shut || !r->down.shut)
-        loop_arm(r->gw->loop, &r->idle, RELAY_HALF_MS);
+    if (r->up.shut && r->down.shut)
+        return; /* closing both is all that is left */
+    shutdown(to, SHUT_WR);
+    loop_arm(r->gw->loop, &r->idle, RELAY_HALF_MS);
 }
 
 /* A reset is passed on, but not before what came ahead of it. */
@@ -216,10 +223,8 @@ static void pass_reset(struct relay *r)
 {
     int left = 0;
     struct source *other = r->up.readable && !r->up.eof ? &r->out : &r->in;
-    if (ioctl(other->fd, SIOCOUTQ, &left) == 0 && left == 0) {
-        struct linger now = { .l_onoff = 1 };
-        setsockopt(other->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-    }
+    if (ioctl(other->fd, SIOCOUTQ, &left) == 0 && left == 0)
+        relay_linger(other->fd);
 }
 
 static void on_run(struct task *t)
@@ -295,9 +300,6 @@ void relay_kick(struct relay *r)
 void relay_start(struct relay *r, struct gw *gw, int in, int out,
                  void (*done)(struct relay *, int error))
 {
-    int one = 1;
-    setsockopt(out, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    setsockopt(in, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     r->gw = gw;
     r->running = true;
     r->done = done;
@@ -330,8 +332,6 @@ static void rest(struct relay *r)
     loop_disarm(l, &r->idle);
     limits_cancel(r->gw, &r->up.wait);
     limits_cancel(r->gw, &r->down.wait);
-    loop_del(l, &r->in);
-    loop_del(l, &r->out);
     pipe_give(&r->up);
     pipe_give(&r->down);
 }
@@ -341,22 +341,24 @@ void relay_stop(struct relay *r)
     if (!r->running)
         return;
     rest(r);
-    close_p(&r->in.fd);
-    close_p(&r->out.fd);
+    loop_close(r->gw->loop, &r->in);
+    loop_close(r->gw->loop, &r->out);
 }
 
 void relay_reset(struct relay *r)
 {
     if (!r->running)
         return;
-    rest(r);
-    relay_reset_fd(&r->in.fd);
-    relay_reset_fd(&r->out.fd);
+    relay_linger(r->in.fd);
+    relay_linger(r->out.fd);
+    relay_stop(r);
 }
 
 int relay_take_in(struct relay *r)
 {
     rest(r);
-    relay_reset_fd(&r->out.fd);
+    relay_linger(r->out.fd);
+    loop_close(r->gw->loop, &r->out);
+    loop_del(r->gw->loop, &r->in);
     return TAKE_FD(r->in.fd);
 }

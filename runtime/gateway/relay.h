@@ -47,7 +47,7 @@ struct relay {
     int (*look)(struct relay *, struct flow *);
 };
 
-/* Takes two non-blocking sockets; the second may still be connecting. `r` was zeroed before; r->in may
+/* Takes two non-blocking sockets, TCP_NODELAY set; the second may still be connecting. `r` was zeroed before; r->in may
  * be in the loop already, for RELAY_EVENTS. Set `look` and `may` after it, if at all. */
 void relay_start(struct relay *r, struct gw *gw, int in, int out,
                  void (*done)(struct relay *, int error));
@@ -62,5 +62,6 @@ int relay_take_in(struct relay *r);
 
 /* At the end: closes the pipes of the pool. */
 void relay_pool_free(void);
-/* close(2) that sends a RST, whatever is queued. */
+/* close(2) that sends a RST, whatever is queued; from relay_linger() on any close does. */
 void relay_reset_fd(int *fd);
+void relay_linger(int fd);

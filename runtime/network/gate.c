@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
@@ -40,6 +41,7 @@ static int listen_on(const struct net_publish *p, int *ret, struct err **e)
     memcpy(&v4.sin_addr, p->host.b, 4);
     memcpy(&v6.sin6_addr, p->host.b, 16);
     if (s >= 0 && setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
+        setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0 && /* whom it accepts, too */
         (!six || setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) == 0) &&
         bind(s, six ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4,
              six ? sizeof v6 : sizeof v4) == 0 &&

@@ -4,7 +4,7 @@
 #include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -36,6 +36,7 @@ int listen_open(enum feed_kind kind, uint16_t port)
         return socket(AF_INET, SOCK_RAW | FLAGS, IPPROTO_RAW);
     fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | FLAGS, 0);
     if (fd < 0 || (!udp && set(fd, SOL_SOCKET, SO_REUSEADDR, 1) < 0) ||
+        (!udp && set(fd, IPPROTO_TCP, TCP_NODELAY, 1) < 0) || /* whom it accepts has it, too */
         (all && set(fd, SOL_IP, IP_TRANSPARENT, 1) < 0) ||
         (kind == FEED_DNS_UDP && set(fd, SOL_IP, IP_PKTINFO, 1) < 0) ||
         (kind == FEED_TPROXY_UDP && set(fd, SOL_IP, IP_RECVORIGDSTADDR, 1) < 0) ||
@@ -110,7 +111,7 @@ static int dial(const struct sockaddr *to, socklen_t n, int wait_ms)
     int error = 0;
     socklen_t len = sizeof error;
 
-    if (fd < 0)
+    if (fd < 0 || set(fd, IPPROTO_TCP, TCP_NODELAY, 1) < 0)
         return -1;
     if (connect(fd, to, n) < 0) {
         if (errno != EINPROGRESS)
