@@ -115,6 +115,45 @@ static void test_removal(void)
     }
 }
 
+static int left_open; /* by on_closer, for others of this round to see */
+
+static void on_closer(struct source *s, uint32_t ev)
+{
+    int fd = s->fd;
+    note(31);
+    loop_close(gw.loop, victim);
+    memset(victim, 0xff, sizeof(*victim));
+    loop_close(gw.loop, s);
+    CHECK(s->fd < 0, "taken");
+    left_open = fcntl(fd, F_GETFD) >= 0 ? fd : -1;
+    free(s);
+}
+
+/* Two that are ready at once; the first closes both: the second is not called, and both are closed a little later. */
+static void test_close(void)
+{
+    int p[2], q[2];
+    struct source *v[2];
+    if (pipe2(p, O_CLOEXEC) < 0 || pipe2(q, O_CLOEXEC) < 0)
+        abort();
+    CHECK(write(p[1], "x", 1) == 1 && write(q[1], "x", 1) == 1, "write");
+    for (int i = 0; i < 2; i++) {
+        v[i] = mem_zalloc(sizeof(*v[i]));
+        *v[i] = (struct source){ .fd = i ? q[0] : p[0], .on = on_closer };
+    }
+    victim = v[1];
+    loop_set(gw.loop, v[0], EPOLLIN);
+    loop_set(gw.loop, v[1], EPOLLIN);
+    n_order = 0;
+    UNTIL(n_order);
+    turn(deadline());
+    CHECK(n_order == 1 && left_open == p[0], "%u calls, %d open", n_order, left_open);
+    CHECK(fcntl(p[0], F_GETFD) < 0 && fcntl(q[0], F_GETFD) < 0, "closed after the round");
+    free_p(&victim);
+    close(p[1]);
+    close(q[1]);
+}
+
 /* --- limits ----------------------------------------------------------------------------------- */
 
 static unsigned granted[4];
@@ -202,6 +241,7 @@ int main(void)
     turns_start();
     test_loop();
     test_removal();
+    test_close();
     test_rate();
     test_total();
     test_places();

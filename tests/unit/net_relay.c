@@ -151,6 +151,34 @@ static void test_pressure(void)
     }
 }
 
+/* Many with much to say: in one round nobody moves more than a little, and all move. */
+static void test_shares(void)
+{
+    enum { N = 24, MOST = 128 << 10 };
+    static struct trip t[N];
+    static char block[1 << 20];
+    uint64_t before[N] = { 0 }, least = UINT64_MAX;
+    for (int i = 0; i < N; i++) {
+        trip_start(&t[i]);
+        while (send(t[i].server, block, sizeof block, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+            ;
+    }
+    for (int k = 0; k < 3; k++) {
+        turn(deadline());
+        for (int i = 0; i < N; i++) {
+            uint64_t now = t[i].relay.down.bytes + t[i].relay.down.held;
+            CHECK(now - before[i] <= MOST, "%d: %lu bytes in a round", i,
+                  (unsigned long)(now - before[i]));
+            before[i] = now;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        least = before[i] < least ? before[i] : least;
+        trip_end(&t[i]);
+    }
+    CHECK(least > 0, "nobody is left out");
+}
+
 int main(void)
 {
     turns_start();
@@ -161,6 +189,7 @@ int main(void)
     test_half_close();
     test_reset();
     test_pressure();
+    test_shares();
     turns_end();
     return check_done();
 }
