@@ -30,7 +30,7 @@ int crun_run(const struct crun_req *r, struct err **e)
         .id = r->id,
         .state_root = r->state_root,
         .bundle = r->state_root,
-        .fifo_exec_wait_fd = -1,
+        .fifo_exec_wait_fd = r->wait_fd,
         .preserve_fds = r->keep_fds,
         .force_no_cgroup = true, /* the cgroup is petri's own, and the caller sits in it already */
     };

@@ -12,6 +12,7 @@ struct crun_req {
     const char *state_root; /* a directory that goes away with the caller's mount namespace */
     const char *config;     /* config.json, as text */
     int keep_fds;           /* descriptors from 3 on that the container's first process keeps */
+    int wait_fd;            /* its program starts when a byte can be read here; -1: at once */
 };
 
 /* Runs the container to its end; 0 once it ran, whatever its exit status. */

@@ -18,7 +18,7 @@
 #include "runtime/driver/rootfs.h"
 
 /* Descriptors of the launcher while libcrun runs; INIT is the only one the sandbox keeps. */
-enum { FD_INIT = 3, FD_USERNS, FD_NETNS, FD_REPORT, FD_FIRST_FREE };
+enum { FD_INIT = 3, FD_USERNS, FD_NETNS, FD_REPORT, FD_READY };
 
 struct self {
     const struct launch *l;
@@ -82,13 +82,15 @@ static int enter_own_namespace(struct self *s, pid_t parent, struct err **e)
     return 0;
 }
 
-/* Leaves exactly the descriptors of the enum above open; all but INIT are marked close-on-exec. */
-static int arrange_fds(struct self *s, int userns, int netns, struct err **e)
+/* Leaves exactly the descriptors of the enum above open; all but INIT are marked close-on-exec. READY only where
+ * there is something to wait for. */
+static int arrange_fds(struct self *s, int userns, int netns, int ready, struct err **e)
 {
-    const int from[] = { s->l->control, userns, netns, s->report };
+    const int from[] = { s->l->control, userns, netns, s->report, ready };
+    size_t n_fds = ARRAY_LEN(from) - (ready < 0);
     int high[ARRAY_LEN(from)], idle[2];
 
-    for (size_t i = 0; i < ARRAY_LEN(from); i++)
+    for (size_t i = 0; i < n_fds; i++)
         high[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64);
     /* libcrun chowns its stdio to the sandbox's user: /dev/null there would be the host's own */
     if (pipe2(idle, O_CLOEXEC) < 0)
@@ -98,10 +100,10 @@ static int arrange_fds(struct self *s, int userns, int netns, struct err **e)
         if (fd < 0 || dup2(fd, i) < 0)
             return err_sys(e, "stdio of the launcher");
     }
-    for (size_t i = 0; i < ARRAY_LEN(from); i++)
+    for (size_t i = 0; i < n_fds; i++)
         if (dup3(high[i], FD_INIT + (int)i, i ? O_CLOEXEC : 0) < 0)
             return err_sys(e, "descriptors of the launcher");
-    if (close_range(FD_FIRST_FREE, ~0U, 0) < 0)
+    if (close_range(FD_INIT + (unsigned)n_fds, ~0U, 0) < 0)
         return err_sys(e, "close_range");
     s->report = FD_REPORT;
     return 0;
@@ -125,7 +127,11 @@ static int run_container(struct self *s, struct err **e)
     };
     AUTOFREE char *config = config_json(l->plan, &b);
     struct crun_req req = {
-        .id = l->plan->id, .state_root = state, .config = config, .keep_fds = 1
+        .id = l->plan->id,
+        .state_root = state,
+        .config = config,
+        .keep_fds = 1,
+        .wait_fd = l->feed >= 0 ? FD_READY : -1,
     };
     return crun_run(&req, e);
 }
@@ -154,6 +160,18 @@ static int report_end(struct self *s, struct err **e)
     return 0;
 }
 
+static void say_error(int report, const struct err *why)
+{
+    struct report r = { .type = REPORT_ERROR, .code = why ? why->code : ERR_INTERNAL };
+    AUTOFREE char *text = err_text(why);
+    say(report, &r, text);
+}
+
+static void on_agent_failed(void *arg, const struct err *why)
+{
+    say_error(((struct self *)arg)->report, why);
+}
+
 static int launcher_main(struct self *s, pid_t parent, struct err **e)
 {
     const struct launch *l = s->l;
@@ -167,9 +185,11 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
         .userns = -1,
         .project_userns = -1,
     };
-    struct agent_req agent = { .policy = l->net, .feed = l->feed };
+    struct holder_agent agent = { .req = { .policy = l->net, .feed = l->feed },
+                                  .failed = on_agent_failed,
+                                  .arg = s };
     struct holder h, project = { 0 };
-    int userns = -1, netns = -1, rc;
+    int userns = -1, netns = -1, ready = -1, rc;
 
     die_with_parent(parent);
     if (l->cgroup && cgroup_dirfd(l->cgroup) < 0 && (rc = cgroup_enter(l->cgroup, e)) < 0)
@@ -193,13 +213,15 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     }
     if ((rc = rootfs_build(&r, e)) < 0 || (rc = holder_net(&h, &netns, e)) < 0)
         return rc;
+    if (l->feed >= 0 && (rc = holder_ready(&h, &ready, e)) < 0)
+        return rc;
     if (l->feed >= 0)
         holder_serve(&h);
     else
         holder_end(&h);
     if (project.pid)
         holder_end(&project);
-    if ((rc = arrange_fds(s, userns, netns, e)) < 0 || (rc = run_container(s, e)) < 0)
+    if ((rc = arrange_fds(s, userns, netns, ready, e)) < 0 || (rc = run_container(s, e)) < 0)
         return rc;
     return report_end(s, e);
 }
@@ -233,9 +255,7 @@ int launcher_start(const struct launch *l, struct launcher *ret, struct err **e)
         close(report[0]);
         close(go[1]);
         if (launcher_main(&s, parent, &why) < 0) {
-            struct report r = { .type = REPORT_ERROR, .code = why ? why->code : ERR_INTERNAL };
-            AUTOFREE char *text = err_text(why);
-            say(s.report, &r, text);
+            say_error(s.report, why);
             _exit(1);
         }
         _exit(0);

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 
@@ -56,20 +57,62 @@ static void lower_limits(void)
     limit_watches();
 }
 
-/* A byte for how it went, and what is wrong. */
-static void say_done(int done, const struct err *e)
+/* How it went: a code, the namespace's descriptor in its maker, and what is wrong. */
+struct outcome {
+    int code, fd;
+    char text[500];
+};
+
+static void say_done(int done, int fd, const struct err *e)
 {
+    struct outcome o = { .code = e ? (int)e->code : 0, .fd = fd };
     AUTOFREE char *text = e ? err_text(e) : NULL;
-    char code = e ? (char)e->code : 0;
-    (void)!write(done, &code, 1);
+
     if (text)
-        (void)!write(done, text, strlen(text));
+        snprintf(o.text, sizeof o.text, "%s", text);
+    (void)!write(done, &o, sizeof o);
 }
 
-static int make_net(const struct agent_req *req, struct agent *ret, struct err **e)
+/* The maker in an agent's process. */
+struct making {
+    int done;
+    bool said;
+};
+
+static void on_made(void *arg, int inside)
 {
-    if (req)
-        return agent_setup(req, ret, e);
+    struct making *m = arg;
+
+    say_done(m->done, inside, NULL);
+    m->said = true;
+}
+
+/* Whoever waits for the rest hears of its failure from the caller; it must not go on meanwhile. */
+static int make_with_agent(int done, const struct holder_agent *a, struct agent *ret,
+                           struct err **e)
+{
+    struct making m = { .done = done };
+    struct agent_req req = a->req;
+    int rc;
+
+    req.made = on_made;
+    req.arg = &m;
+    rc = agent_setup(&req, ret, e);
+    lower_limits();
+    if (rc == 0) {
+        (void)!write(done, "", 1);
+    } else if (m.said) {
+        a->failed(a->arg, *e);
+        for (;;)
+            pause();
+    } else {
+        say_done(done, -1, *e);
+    }
+    return rc;
+}
+
+static int make_net(struct err **e)
+{
     if (unshare(CLONE_NEWNET) < 0 || loopback_up() < 0)
         return err_sys(e, "make a network namespace");
     /* nobody else has ports here; where /proc/sys is read-only they begin at 1024 */
@@ -77,7 +120,7 @@ static int make_net(const struct agent_req *req, struct agent *ret, struct err *
     return 0;
 }
 
-static void holder_main(int go, int done, bool net, const struct agent_req *req)
+static void holder_main(int go, int done, bool net, const struct holder_agent *a)
 {
     struct agent agent = { 0 };
     struct err *e = NULL;
@@ -86,20 +129,23 @@ static void holder_main(int go, int done, bool net, const struct agent_req *req)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (RETRY(read(go, &c, 1)) != 1)
         _exit(1);
-    if (net) {
-        (void)make_net(req, &agent, &e);
+    if (net && a) {
+        (void)make_with_agent(done, a, &agent, &e);
+    } else if (net) {
+        (void)make_net(&e);
         lower_limits();
-        say_done(done, e);
-        close(done);
+        say_done(done, -1, e);
     }
+    if (net)
+        close(done);
     /* until the caller has what it wants, or is gone */
-    if (RETRY(read(go, &c, 1)) == 1 && req && !e)
+    if (RETRY(read(go, &c, 1)) == 1 && a && !e)
         agent_serve(&agent);
     _exit(0);
 }
 
 int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
-                 const struct agent_req *agent, struct holder *ret, struct err **e)
+                 const struct holder_agent *agent, struct holder *ret, struct err **e)
 {
     int go[2], done[2] = { -1, -1 };
     pid_t pid;
@@ -150,17 +196,29 @@ int holder_user(const struct holder *h, int *ret_fd, struct err **e)
 
 int holder_net(const struct holder *h, int *ret_fd, struct err **e)
 {
-    char c = 1, text[512];
-    ssize_t n = RETRY(read(h->done, &c, 1));
+    struct outcome o;
+    char path[64];
 
-    if (n != 1)
+    if (RETRY(read(h->done, &o, sizeof o)) != sizeof o)
         return err_new(e, ERR_FAILED, "make a network namespace: its maker died");
-    if (c) {
-        n = RETRY(read(h->done, text, sizeof text - 1));
-        text[n > 0 ? n : 0] = '\0';
-        return err_new(e, (enum err_code)c, "%s", text);
-    }
-    return open_ns(h->pid, "net", ret_fd, e);
+    if (o.code)
+        return err_new(e, (enum err_code)o.code, "%s", o.text);
+    if (o.fd < 0)
+        return open_ns(h->pid, "net", ret_fd, e);
+    /* its maker is in another one by now */
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)h->pid, o.fd);
+    *ret_fd = open(path, O_RDONLY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "open the sandbox's network namespace") : 0;
+}
+
+/* Open for writing, too: a maker that dies is no byte and no end, so that nothing runs without it. */
+int holder_ready(const struct holder *h, int *ret_fd, struct err **e)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", h->done);
+    *ret_fd = open(path, O_RDWR | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(e, "wait for the sandbox's network") : 0;
 }
 
 void holder_serve(struct holder *h)

@@ -127,12 +127,15 @@ int agent_setup(const struct agent_req *req, struct agent *ret, struct err **e)
     rc = new_net(&a->inside, &nl, e);
     if (rc == 0) {
         sysctl_sandbox();
+        if (req->made)
+            req->made(req->arg, a->inside);
         rc = req->policy->mode == NET_NONE ? veth_loopback(nl, e)
                                            : setup_gateway(a, req->policy, nl, e);
     }
     if (rc < 0) {
         agent_close_items(a);
-        close_p(&a->inside);
+        if (!req->made) /* else somebody may be about to open it */
+            close_p(&a->inside);
         close_p(&a->outside);
         return err_wrap(e, "the sandbox's network");
     }

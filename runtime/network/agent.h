@@ -15,6 +15,9 @@
 struct agent_req {
     const struct net_policy *policy;
     int feed; /* the agent's end, borrowed until agent_serve(); -1 where nobody will serve */
+    /* Called when the sandbox's namespace is there, nothing in it yet; may be NULL. */
+    void (*made)(void *arg, int inside);
+    void *arg;
 };
 
 struct agent {

@@ -202,20 +202,29 @@ static void end(struct gate *g)
     g->pid = 0;
 }
 
-int gate_walls(struct gate *g, int *ret_agent, struct err **e)
+int gate_feed(struct gate *g, int *ret_agent, struct err **e)
 {
-    int pair[2], rc;
+    int pair[2];
 
     *ret_agent = -1;
     if (!g->policy)
         return 0;
-    if (g->pid == 0 && (rc = start(g, e)) < 0)
-        return rc;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(e, "socketpair");
     close_p(&g->feed);
     g->feed = pair[0];
     *ret_agent = pair[1];
+    return 0;
+}
+
+int gate_walls(struct gate *g, struct err **e)
+{
+    int rc;
+
+    if (!g->policy)
+        return 0;
+    if (g->pid == 0 && (rc = start(g, e)) < 0)
+        return rc;
     return send_type(g, "walls", &g->feed, 1) < 0 ? err_sys(e, "talk to the gateway") : 0;
 }
 

@@ -38,9 +38,10 @@ struct gate {
 bool gate_needed(const struct net_policy *p);
 /* Takes the host's ports; what can be refused is refused here. */
 int gate_open(struct gate *g, const struct net_policy *p, struct err **e);
-/* For new walls: starts the gateway where there is none, and gives it the way to their agent, whose own end is
- * *ret_agent. */
-int gate_walls(struct gate *g, int *ret_agent, struct err **e);
+/* For new walls: a way to their agent, whose own end is *ret_agent (-1: no gateway is needed). Then, when the
+ * launcher works already: starts the gateway where there is none, and gives it that way. */
+int gate_feed(struct gate *g, int *ret_agent, struct err **e);
+int gate_walls(struct gate *g, struct err **e);
 /* The policy has changed: it is in force when this returns. */
 void gate_changed(struct gate *g);
 /* Reads what there is to read; a gateway that died is replaced. */

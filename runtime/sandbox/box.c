@@ -96,7 +96,7 @@ int box_launch(struct box *b, bool count_changes, struct err **e)
         .cgroup = weakened() & WEAK_LIMITS ? NULL : b->cgroup,
         .net = b->plan->net,
     };
-    int pair[2], one = 1, rc = gate_walls(&b->gate, &l.feed, e);
+    int pair[2], one = 1, rc = gate_feed(&b->gate, &l.feed, e);
 
     if (rc < 0)
         return rc;
@@ -118,7 +118,13 @@ int box_launch(struct box *b, bool count_changes, struct err **e)
         return rc;
     cgroup_set_root(b->cgroup, b->launcher.pid);
     b->launcher_pidfd = (int)syscall(SYS_pidfd_open, b->launcher.pid, 0);
-    return b->launcher_pidfd < 0 ? err_sys(e, "pidfd of the launcher") : 0;
+    if (b->launcher_pidfd < 0)
+        rc = err_sys(e, "pidfd of the launcher");
+    else /* while the launcher works */
+        rc = gate_walls(&b->gate, e);
+    if (rc < 0)
+        box_end(b);
+    return rc;
 }
 
 uint32_t box_expect(const struct plan *p)

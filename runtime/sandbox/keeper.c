@@ -121,6 +121,7 @@ void keeper_on_report(struct keeper *k)
     } else if (r.type == REPORT_ERROR && !k->failed && !k->finished) {
         k->failed = true;
         err_new(k->e, (enum err_code)r.code, "the sandbox did not start: %s", buf + sizeof r);
+        box_end(&k->box); /* the launcher may wait for what failed */
     } else if (r.type == REPORT_END) {
         k->res->changes = r.changes;
         k->res->has_changes = k->req->count_changes && k->req->plan->project &&
