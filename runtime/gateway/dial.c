@@ -312,7 +312,7 @@ static void on_name(void *arg, const struct resolve_result *r)
             first = v;
         }
     }
-    if (bad && !d->n_todo) {
+    if (bad && (!d->n_todo || w)) { /* the proxy would choose one by itself */
         refused(d, bad, first);
     } else if (w) { /* which resolves by itself, where the host can't */
         d->n_todo = 0;

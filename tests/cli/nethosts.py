@@ -32,10 +32,11 @@ HOST, HOST6, ROUTER, ROUTER6 = "198.51.100.2", "2001:db8:ff::2", "198.51.100.1",
 HOST_PRIVATE = "10.9.8.7"     # the host's address in the intranet
 ALLOWED, OTHER, EVIL = "203.0.113.10", "203.0.113.20", "203.0.113.30"
 CLOSED, SILENT = "203.0.113.99", "203.0.113.98"  # nothing listens; nobody answers at all
-DNS, PROXY, SSH = "203.0.113.53", "203.0.113.80", "203.0.113.22"
+DNS, PROXY, SSH, GIT = "203.0.113.53", "203.0.113.80", "203.0.113.22", "203.0.113.40"
+STUB = "127.0.0.53"           # a resolver of the host's own, as systemd-resolved has one
 INTRANET, METADATA = "10.9.8.1", "169.254.169.254"
 ALLOWED6, EVIL6 = "2001:db8:1::10", "2001:db8:1::30"
-WORLD = [ALLOWED, OTHER, EVIL, CLOSED, DNS, PROXY, SSH, INTRANET, METADATA]
+WORLD = [ALLOWED, OTHER, EVIL, CLOSED, DNS, PROXY, SSH, GIT, INTRANET, METADATA]
 WORLD6 = [ALLOWED6, EVIL6]
 HP = 8099                     # a service of the host's that is not on port 80 or 443
 

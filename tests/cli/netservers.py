@@ -41,6 +41,7 @@ ZONE = {
     "nat64.allowed.test": {AAAA: ["64:ff9b::7f00:1"]},
     "mixed.allowed.test": {A: [n.INTRANET, n.ALLOWED]},
     "closed.test": {A: [n.CLOSED]}, "silent.test": {A: [n.SILENT]}, "ssh.test": {A: [n.SSH]},
+    "git.test": {A: [n.GIT]},
 }
 # One answer after the other, in turn: a name that is good when it is checked and bad when it is used.
 TURNS = {"rebind.allowed.test": [n.ALLOWED, "127.0.0.1", n.INTRANET, n.METADATA, n.HOST]}
@@ -62,7 +63,7 @@ def record(kind, data):
     return b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, 0, len(rdata)) + rdata
 
 
-def answer(query, proto, peer):
+def answer(query, proto, peer, server="dns"):
     """The answer to a query, or None."""
     try:
         labels, at = [], 12
@@ -71,10 +72,10 @@ def answer(query, proto, peer):
             at += 1 + query[at]
         kind = struct.unpack("!H", query[at + 1:at + 3])[0]
     except (IndexError, UnicodeDecodeError, struct.error):
-        log("dns", name="?", proto=proto)
+        log(server, name="?", proto=proto)
         return None
     name = ".".join(labels).lower()
-    log("dns", name=name, type=kind, proto=proto, peer=peer)
+    log(server, name=name, type=kind, proto=proto, peer=peer)
     if name.startswith("silence"):
         return None
     zone = ZONE.get(name) or next((z for n, z in ZONE.items() if n[0] == "*" and name.endswith(n[1:])), None)
@@ -93,11 +94,14 @@ def answer(query, proto, peer):
 
 
 class DnsUdp(asyncio.DatagramProtocol):
+    def __init__(self, server="dns"):
+        self.server = server
+
     def connection_made(self, transport):
         self.transport = transport
 
     def datagram_received(self, data, addr):
-        reply = answer(data, "udp", addr[0])
+        reply = answer(data, "udp", addr[0], self.server)
         if reply:
             self.transport.sendto(reply, addr)
 
@@ -146,6 +150,18 @@ async def body(writer, path, text):
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text.encode()))
 
 
+async def file(writer, path):
+    """What lies in DIRECTORY/git: a repository, for a client that fetches its files."""
+    top = os.path.join(directory, "git")
+    name = os.path.realpath(os.path.join(top, path.partition("?")[0].lstrip("/")))
+    if not name.startswith(top + "/") or not os.path.isfile(name):
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        return
+    with open(name, "rb") as f:
+        data = f.read()
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(data), data))
+
+
 async def request_body(reader, fields):
     """Reads it; its size."""
     if "chunked" not in fields.get("transfer-encoding", ""):
@@ -176,6 +192,9 @@ def http(name, port, tls=False):
                 log(name, event="request", port=port, line=head[0], host=fields.get("host"), body=got)
                 path = words[1] if len(words) > 1 else "/"
                 canary = "CANARY " if side == "host" else ""
+                if name == "git":
+                    await file(writer, path)
+                    continue
                 await body(writer, path, f"{canary}SERVER {name} PORT {port} HOST {fields.get('host')} PATH {path}\n")
                 await writer.drain()
                 if fields.get("connection") == "close":
@@ -277,6 +296,7 @@ async def world():
         await udp(lambda name=name: Echo(name, 9000), address, 9000)
         await listen(banner(name, 22), address, 22)
     await listen(banner("ssh", 22), n.SSH, 22)
+    await listen(http("git", 80), n.GIT, 80)
     await listen(proxy, n.PROXY, 3128)
     await udp(DnsUdp, n.DNS, 53)
     await listen(dns_tcp, n.DNS, 53)
@@ -286,6 +306,7 @@ async def world():
 
 
 async def host():
+    await udp(lambda: DnsUdp("stub"), n.STUB, 53)
     for address in ("127.0.0.1", "::1", n.HOST, n.HOST_PRIVATE, n.HOST6):
         for port in (80, n.HP):
             await listen(http("canary", port), address, port)
