@@ -223,6 +223,9 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
         holder_end(&project);
     if ((rc = arrange_fds(s, userns, netns, ready, e)) < 0 || (rc = run_container(s, e)) < 0)
         return rc;
+    /* an agent would be the last one here, and take the mounts apart after us */
+    if (l->feed >= 0)
+        holder_end(&h);
     return report_end(s, e);
 }
 

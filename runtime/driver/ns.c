@@ -226,7 +226,6 @@ void holder_serve(struct holder *h)
     (void)!write(h->pipe, "", 1);
     close_p(&h->pipe);
     close_p(&h->done);
-    h->pid = 0;
 }
 
 void holder_end(struct holder *h)

@@ -29,6 +29,6 @@ int holder_user(const struct holder *h, int *ret_fd, struct err **e);
 int holder_net(const struct holder *h, int *ret_fd, struct err **e);
 /* With an agent: a descriptor of which a byte can be read when the network is ready, and never an end. */
 int holder_ready(const struct holder *h, int *ret_fd, struct err **e);
-/* It stays as the agent, and dies with the caller. */
+/* It stays as the agent, and dies with the caller, or by holder_end(). */
 void holder_serve(struct holder *h);
 void holder_end(struct holder *h);

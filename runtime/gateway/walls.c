@@ -9,6 +9,7 @@
 #include "runtime/gateway/publish.h"
 #include "runtime/gateway/serve_dns.h"
 #include "runtime/gateway/udp.h"
+#include "runtime/network/listen.h"
 
 enum { BATCH = 64, PAUSE_MS = 100 };
 
@@ -33,6 +34,7 @@ struct walls {
     struct walls_ask *asks, **last; /* in the order they were asked */
     struct task failed;
     struct timer pause; /* no descriptors left: those who come wait in the backlog */
+    int idle; /* the packet socket of walls that are gone; closing it takes milliseconds */
 };
 
 /* --- doors ----------------------------------------------------------------------------------- */
@@ -93,6 +95,8 @@ static void close_doors(struct walls *w)
 {
     for (size_t i = 0; i < w->n; i++) {
         loop_del(w->gw->loop, &w->doors[i]->src);
+        if (w->doors[i]->kind == FEED_PACKET && w->idle < 0)
+            w->idle = TAKE_FD(w->doors[i]->src.fd);
         close_p(&w->doors[i]->src.fd);
         free(w->doors[i]);
     }
@@ -164,12 +168,27 @@ void walls_cancel(struct gw *gw, struct walls_ask *ask)
     }
 }
 
+/* What has a listener is refused by nobody: the socket that sees refusals is told. */
+static void filter_again(struct walls *w)
+{
+    struct feed_item v[FEED_MAX_FDS];
+    int packets = -1;
+    for (size_t i = 0; i < w->n; i++) {
+        v[i] = (struct feed_item){ .kind = w->doors[i]->kind, .port = w->doors[i]->port };
+        if (v[i].kind == FEED_PACKET)
+            packets = w->doors[i]->src.fd;
+    }
+    if (packets >= 0)
+        (void)listen_refused_filter(packets, v, w->n);
+}
+
 static void on_listener(struct walls_ask *a, int fd, int error)
 {
     struct wish *wish = CONTAINER(a, struct wish, ask);
     struct walls *w = wish->gw->walls;
     if (fd >= 0) {
         add_door(w, FEED_TCP, a->port, fd);
+        filter_again(w);
         open_all(w);
     }
     free(wish);
@@ -281,6 +300,7 @@ int walls_new(struct gw *gw, struct err **e)
     struct walls *w = mem_zalloc(sizeof(*w));
     w->gw = gw;
     w->feed = (struct source){ .fd = -1, .on = on_feed };
+    w->idle = -1;
     w->last = &w->asks;
     w->failed.on = on_failed;
     w->pause.on = on_pause;
@@ -293,6 +313,7 @@ void walls_free(struct gw *gw)
     if (!gw->walls)
         return;
     detach(gw->walls);
+    close_p(&gw->walls->idle);
     loop_forget(gw->loop, &gw->walls->failed);
     free_p(&gw->walls);
 }
@@ -301,6 +322,7 @@ void walls_attach(struct gw *gw, int feed)
 {
     struct walls *w = gw->walls;
     detach(w);
+    close_p(&w->idle); /* the keeper waits for no answer now, as it may when walls end */
     w->feed.fd = feed;
     w->hello = next_tag(w);
     if (loop_set(gw->loop, &w->feed, EPOLLIN) < 0)

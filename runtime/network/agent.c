@@ -119,11 +119,9 @@ int agent_setup(const struct agent_req *req, struct agent *ret, struct err **e)
     AUTOCLOSE int nl = -1;
     int rc;
 
-    *a = (struct agent){ .feed = req->feed,
-                         .inside = -1,
-                         .outside = -1,
-                         .packet = -1,
-                         .full = req->policy->mode == NET_FULL };
+    *a = (struct agent){
+        .feed = req->feed, .inside = -1, .outside = -1, .full = req->policy->mode == NET_FULL
+    };
     rc = new_net(&a->inside, &nl, e);
     if (rc == 0) {
         sysctl_sandbox();

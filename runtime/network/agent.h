@@ -23,7 +23,6 @@ struct agent_req {
 struct agent {
     int feed;
     int inside, outside; /* the sandbox's and the gateway's network namespace; outside may be -1 */
-    int packet;          /* a second descriptor of the socket that sees refused packets, or -1 */
     bool full;
     size_t n;
     struct feed_item v[FEED_MAX_FDS]; /* what a hello has */

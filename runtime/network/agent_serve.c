@@ -36,7 +36,6 @@ static int open_again(struct agent *a)
 {
     int rc = -1;
 
-    close_p(&a->packet);
     go(a->outside);
     for (int i = 0; i < AGAIN_TIMES; i++) {
         rc = agent_open_items(a);
@@ -82,9 +81,6 @@ static void serve_hello(struct agent *a, const struct feed_ask *ask)
     if (send_patiently(a->feed, &h, offsetof(struct feed_hello, v) + a->n * sizeof h.v[0], a->fd,
                        a->n) < 0)
         _exit(1);
-    for (size_t i = 0; i < a->n; i++)
-        if (a->v[i].kind == FEED_PACKET)
-            a->packet = TAKE_FD(a->fd[i]);
     agent_close_items(a);
 }
 
@@ -113,11 +109,8 @@ static void serve_listen(struct agent *a, const struct feed_ask *ask)
         error = errno;
         go(a->inside);
     }
-    if (fd >= 0 && !listed(a, ask->port)) { /* it is where the gateway closed it meanwhile */
+    if (fd >= 0 && !listed(a, ask->port)) /* it is where the gateway closed it meanwhile */
         agent_add(a, FEED_TCP, ask->port);
-        if (a->packet >= 0)
-            (void)listen_refused_filter(a->packet, a->v, a->n);
-    }
     answer(a, ask, fd, error);
 }
 
