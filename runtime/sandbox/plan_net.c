@@ -38,8 +38,14 @@ static int take_limits(const struct options *o, struct net_policy *n, struct err
 
     if (o->net_rate && (rc = net_rate_parse("--net-rate", o->net_rate, &n->rate, e)) < 0)
         return rc;
-    if (o->net_bytes && (rc = parse_size(o->net_bytes, &n->bytes, e)) < 0)
-        return err_wrap(e, "--net-bytes");
+    if (o->net_bytes && strcmp(o->net_bytes, "none") != 0) {
+        if ((rc = parse_size(o->net_bytes, &n->bytes, e)) < 0)
+            return err_wrap(e, "--net-bytes");
+        if (!n->bytes) /* which would count as no limit */
+            return err_new(e, ERR_INVALID,
+                           "--net-bytes '%s': nothing would ever pass; write 'none' for no limit",
+                           o->net_bytes);
+    }
     if (!o->on_net_failure || strcmp(o->on_net_failure, "restart") == 0)
         return 0;
     n->stop = true;
