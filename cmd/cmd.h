@@ -68,6 +68,8 @@ int cmd_fail(int status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Prints the error chain on one line ("petri: ...") and frees it; as JSON {"error":{"code","message"}}
  * on stdout as well when json is true. Returns status. */
 int cmd_fail_err(int status, struct err *e, bool json);
+/* A command's output could not be written: says so. Returns `status`, or 125 where that would say all is well. */
+int cmd_output_lost(int error, int status);
 /* "petri: note" on stderr. */
 void cmd_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* True when `out` is a terminal that wants colour (NO_COLOR unset or empty, TERM not dumb). */

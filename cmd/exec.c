@@ -259,6 +259,7 @@ static int run_attached(struct exec_flags *f, struct petri_sandbox *s, struct pe
         if (!f->json && !f->quiet && a.held)
             cmd_note("the command has ended; what it left in the background still holds its output "
                      "open and was not waited for");
+        status = cmd_output_lost(a.out.lost ? a.out.lost : a.err.lost, status);
     }
     str_reset(&a.out.kept);
     str_reset(&a.err.kept);

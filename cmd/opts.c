@@ -45,6 +45,12 @@ void cmd_note(const char *fmt, ...)
     va_end(ap);
 }
 
+int cmd_output_lost(int error, int status)
+{
+    return error ? cmd_fail(status ? status : 125, "output of the command was lost: %s", strerror(error))
+                 : status;
+}
+
 int cmd_fail_err(int status, struct err *e, bool json)
 {
     AUTOFREE char *text = e ? err_text(e) : str_dup("failed for a reason nobody gave");

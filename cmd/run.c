@@ -262,7 +262,7 @@ static int run_plan(struct run_flags *f, const struct plan *p, const struct path
     str_reset(&r.out.kept);
     str_reset(&r.err.kept);
     denied_free_p(&x.denied);
-    return x.status;
+    return cmd_output_lost(r.out.lost ? r.out.lost : r.err.lost, x.status);
 }
 
 static int configure(const struct cmd *c, struct run_flags *f, const struct paths *paths)

@@ -13,6 +13,8 @@ static const char *const masked[] = {
     "/proc/key-users",  "/proc/keys",        "/proc/kcore",       "/proc/scsi",
     "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
     "/sys/fs",          "/sys/kernel",       "/sys/module",       "/sys/devices/virtual/powercap",
+    /* names of the host's files under its loop devices; serial numbers */
+    "/sys/devices/virtual/block", "/sys/devices/virtual/dmi",
 };
 
 static const char *const masked_from_root[] = {
@@ -149,7 +151,8 @@ static void add_process(struct jsonw *w, const struct plan *p, const struct bund
     jw_end_obj(w);
     jw_arr(w, "rlimits");
     add_rlimit(w, "RLIMIT_NOFILE", RLIMIT_NOFILE, p->nofile.value);
-    add_rlimit(w, "RLIMIT_CORE", RLIMIT_CORE, 0);
+    /* no core file; and, unlike 0, no start of the program that the host's core_pattern may name */
+    add_rlimit(w, "RLIMIT_CORE", RLIMIT_CORE, 1);
     /* what is used of these is missing to whoever started petri, on all of the machine */
     add_rlimit(w, "RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 4096);
     add_rlimit(w, "RLIMIT_MSGQUEUE", RLIMIT_MSGQUEUE, 400 << 10);

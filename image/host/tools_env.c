@@ -5,8 +5,18 @@
 #include "image/host/system.h"
 #include "image/host/tools_priv.h"
 
-const char *const host_env_pass[] = { "TERM",      "LANG",     "LC_*", "TZ",
-                                      "COLORTERM", "NO_COLOR", "CI",   NULL };
+/* Whole names only: LC_ANYTHING is what ssh hands on, and people send tokens that way. */
+const char *const host_env_pass[] = { "TERM",           "LANG",
+                                      "LANGUAGE",       "LC_ALL",
+                                      "LC_ADDRESS",     "LC_COLLATE",
+                                      "LC_CTYPE",       "LC_IDENTIFICATION",
+                                      "LC_MEASUREMENT", "LC_MESSAGES",
+                                      "LC_MONETARY",    "LC_NAME",
+                                      "LC_NUMERIC",     "LC_PAPER",
+                                      "LC_TELEPHONE",   "LC_TIME",
+                                      "TZ",             "COLORTERM",
+                                      "NO_COLOR",       "CI",
+                                      NULL };
 
 enum {
     NAMED_ALWAYS = 1, /* also where nothing of it is on PATH */
@@ -135,9 +145,7 @@ void tools_env(struct tools *t)
         const char *v = t->in->env->v[i], *eq = strchr(v, '=');
         for (size_t k = 0; eq && host_env_pass[k]; k++) {
             size_t n = strlen(host_env_pass[k]);
-            bool prefix = host_env_pass[k][n - 1] == '*';
-            if (prefix ? strncmp(v, host_env_pass[k], n - 1) == 0
-                       : (size_t)(eq - v) == n && strncmp(v, host_env_pass[k], n) == 0) {
+            if ((size_t)(eq - v) == n && strncmp(v, host_env_pass[k], n) == 0) {
                 if (plain(v) && strlen(v) < 1024)
                     strv_add(t->env, v);
                 break;

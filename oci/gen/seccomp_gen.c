@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ static const char *const allowed[] = {
     "sched_setattr", "sched_setparam", "sched_setscheduler", "sched_yield", "seccomp",
     "set_robust_list", "set_thread_area", "set_tid_address", "setfsgid", "setfsuid", "setgid",
     "setgroups", "setpgid", "setpriority", "setregid", "setresgid", "setresuid", "setreuid",
-    "setrlimit", "setsid", "setuid", "sigaltstack", "signalfd", "signalfd4", "tgkill", "tkill",
+    "setsid", "setuid", "sigaltstack", "signalfd", "signalfd4", "tgkill", "tkill",
     "vfork", "wait4", "waitid", "waitpid",
     /* time */
     "alarm", "clock_getres", "clock_gettime", "clock_nanosleep", "getitimer", "gettimeofday",
@@ -103,6 +104,29 @@ static void must(int rc, const char *what)
     }
 }
 
+/* A new limit on another process could starve PID 1, which has the same uid. RLIMIT_CORE stays what it is (1:
+ * the kernel starts no dump program of the host's for a crash; with 0 it would): whoever lowers it
+ * hears that all went well. */
+static void limits(scmp_filter_ctx c)
+{
+    const uint32_t eperm = SCMP_ACT_ERRNO(EPERM), allow = SCMP_ACT_ALLOW;
+
+    for (uint64_t r = 0; r < RLIM_NLIMITS; r++) {
+        const uint32_t act = r == RLIMIT_CORE ? SCMP_ACT_ERRNO(0) : allow;
+        must(seccomp_rule_add(c, act, SCMP_SYS(setrlimit), 1,
+                              SCMP_A0(SCMP_CMP_EQ, r)),
+             "setrlimit");
+        must(seccomp_rule_add(c, act, SCMP_SYS(prlimit64), 3,
+                              SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A1(SCMP_CMP_EQ, r),
+                              SCMP_A2(SCMP_CMP_NE, 0)),
+             "prlimit64");
+    }
+    must(seccomp_rule_add(c, allow, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0)), "prlimit64");
+    must(seccomp_rule_add(c, eperm, SCMP_SYS(prlimit64), 2, SCMP_A0(SCMP_CMP_NE, 0),
+                          SCMP_A2(SCMP_CMP_NE, 0)),
+         "prlimit64");
+}
+
 static void rules(scmp_filter_ctx c)
 {
     const uint32_t eperm = SCMP_ACT_ERRNO(EPERM), allow = SCMP_ACT_ALLOW;
@@ -141,14 +165,7 @@ static void rules(scmp_filter_ctx c)
     for (size_t i = 0; i < ARRAY_LEN(persona); i++)
         must(seccomp_rule_add(c, allow, SCMP_SYS(personality), 1, SCMP_A0(SCMP_CMP_EQ, persona[i])),
              "personality");
-    /* a new limit on another process could starve PID 1, which has the same uid */
-    must(seccomp_rule_add(c, allow, SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_EQ, 0)), "prlimit64");
-    must(seccomp_rule_add(c, allow, SCMP_SYS(prlimit64), 2, SCMP_A0(SCMP_CMP_NE, 0),
-                          SCMP_A2(SCMP_CMP_EQ, 0)),
-         "prlimit64");
-    must(seccomp_rule_add(c, eperm, SCMP_SYS(prlimit64), 2, SCMP_A0(SCMP_CMP_NE, 0),
-                          SCMP_A2(SCMP_CMP_NE, 0)),
-         "prlimit64");
+    limits(c);
 }
 
 /* What libseccomp can't say: comparisons of the low 32 bits, as the kernel reads an int. Runs before
@@ -163,6 +180,8 @@ static size_t prologue(struct sock_filter *f)
         { __NR_sched_setattr, 0, 1 },      { __NR_sched_setparam, 0, 1 },
         { __NR_sched_setscheduler, 0, 1 }, { __NR_sched_setaffinity, 0, 1 },
         { __NR_ioprio_set, 1, 1 },         { __NR_setpriority, 1, 1 },
+        /* all of a user's processes, PID 1 among them where it shares the uid */
+        { __NR_ioprio_set, 0, 3 },         { __NR_setpriority, 0, PRIO_USER },
         { __NR_ioctl, 1, TIOCSTI },        { __NR_ioctl, 1, 0x541c /* TIOCLINUX */ },
     };
     const uint32_t arch = seccomp_arch_native();

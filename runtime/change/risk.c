@@ -9,6 +9,8 @@ const struct risk_rule risk_rules[] = {
     /* refuse: it runs on the host, or names a place outside, without anybody starting it */
     { "git-dir", RISK_REFUSE, ".git",
       "a name that some systems take for the git repository itself" },
+    { "other-vcs", RISK_REFUSE, ".hg .hgrc .sl .jj .svn .bzr .repo",
+      "another version control's own files: its next command may run what they say" },
     { "git-hooks", RISK_REFUSE,
       ".husky .githooks .git-hooks .hooks lefthook.yml .lefthook.yml lefthook.toml",
       "git may run it at the next commit" },
@@ -25,15 +27,18 @@ const struct risk_rule risk_rules[] = {
       "*.sublime-project",
       "an editor may run tasks from it when the project is opened" },
     { "editor-rc", RISK_REFUSE,
-      ".exrc .vimrc .nvimrc .nvim.lua .lvimrc .dir-locals.el .dir-locals-2.el .gdbinit .lldbinit",
-      "an editor or debugger runs it when a file is opened" },
+      ".exrc .vimrc .nvimrc .nvim.lua .lvimrc .local.vimrc .dir-locals.el .dir-locals-2.el .gdbinit "
+      ".lldbinit .irbrc .pryrc",
+      "an editor, debugger or console runs it when it is started there" },
     { "environment", RISK_REFUSE,
-      ".envrc .mise.toml mise.toml .mise .rtx.toml .tool-versions .autoenv .bashrc .profile .zshrc "
-      "flake.nix shell.nix default.nix devbox.json",
+      ".envrc .direnv .mise.toml mise.toml .mise .rtx.toml .tool-versions .autoenv* .bashrc "
+      ".bash_profile .profile .zshrc .zshenv .zprofile flake.nix shell.nix default.nix devbox.json "
+      ".devbox .devenv devenv.nix .flox",
       "a shell runs it on entering the directory" },
     { "agent", RISK_REFUSE,
       ".mcp.json mcp.json .claude .cursor .codex .gemini .aider.conf.yml .continue .windsurf .roo "
-      ".kiro .amazonq .opencode opencode.json",
+      ".kiro .amazonq .opencode opencode.json .wonopcode .junie .crush .crush.json crush.json .qwen "
+      ".trae .kilocode .factory .augment",
       "an agent on the host starts programs or takes permissions from it" },
     { "package-config", RISK_REFUSE,
       ".npmrc .yarnrc .yarnrc.yml .yarn .pnpmfile.cjs bunfig.toml pip.conf pip.ini .pypirc "
@@ -74,7 +79,9 @@ const struct risk_rule risk_rules[] = {
       "vagrantfile build.bazel workspace.bazel *.bzl webpack.config.* vite.config.* "
       "vitest.config.* jest.config.* rollup.config.* "
       "eslint.config.* .eslintrc* babel.config.* gulpfile.* gruntfile.* next.config.* "
-      "tailwind.config.* postcss.config.* procfile",
+      "tailwind.config.* postcss.config.* procfile .babelrc* .prettierrc* prettier.config.* "
+      ".stylelintrc* stylelint.config.* .pylintrc pylintrc .rubocop.yml .rspec .bazelrc .pnp.*js "
+      "rust-toolchain*",
       "building or testing the project runs what it says" },
     { "secret-file", RISK_READ,
       ".env .env.* .netrc .git-credentials .pgpass id_rsa id_ecdsa id_ed25519 id_dsa *.pem *.key "

@@ -211,7 +211,10 @@ static void on_writable(struct stream *s)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (n < 0) {
-        /* the reader is gone: the command learns it by SIGPIPE, as it would without us */
+        /* the reader is gone: the command learns it by SIGPIPE, as it would without us. Any other
+         * reason it may never learn: what it wrote last it took for written */
+        if (s->out && errno != EPIPE)
+            s->out->lost = errno;
         close_stream(s);
         return;
     }

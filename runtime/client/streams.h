@@ -15,6 +15,7 @@ struct stream_output {
     bool terminal; /* filtered */
     uint64_t cap;  /* bytes; UINT64_MAX: none */
     uint64_t seen; /* result: all that came */
+    int lost;      /* result: the error by which writing ended, a reader that went away is none */
     struct str kept;
 };
 

@@ -228,9 +228,13 @@ def test_non_utf8_project_name(world):
 
 def test_stdout_full(world):
     """Nowhere to write: an error, not a success."""
-    with open("/dev/full", "wb") as f:
-        p = world.start("--", "echo", "x", stdout=f)
-        assert p.wait(20) != 0 or p.returncode == 0  # the command's own status counts
+    for stream in ("stdout", "stderr"):
+        with open("/dev/full", "wb") as f:
+            p = world.start("--", "sh", "-c", "echo x; echo y >&2", **{stream: f})
+            talk = b"".join(x or b"" for x in p.communicate(timeout=60))
+            assert p.returncode == 125 and (stream == "stderr" or b"output of the command was lost" in talk), talk
+    with open("/dev/full", "wb") as f:  # its own status, where that tells as well
+        assert world.start("--", "sh", "-c", "echo x; exit 3", stdout=f).wait(60) == 3
     with open("/dev/full", "wb") as f:
         p = world.start("--json", "--", "echo", "x", stdout=f)
         assert p.wait(20) != 0

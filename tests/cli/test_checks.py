@@ -189,6 +189,19 @@ CONNECT = ("python3 -c \"import socket\n"
            "try: s.connect(chr(0) + n); print('CONNECTED')\n"
            "except OSError as e: print('refused')\n\"; grep -c petri-canary- /proc/net/unix")
 
+# what no device file is needed for
+BLOCK_DEVICES = os.path.isdir("/sys/devices/virtual/block") and os.listdir("/sys/devices/virtual/block")
+
+# 1 is the one limit at which the kernel starts no dump program of the host's; a number's upper half, which
+# the kernel does not read, makes no difference
+CORE_LIMIT = ("python3 -c \"import ctypes, resource as r\n"
+              "def lower(nr, *a): ctypes.CDLL(None).syscall(nr, *map(ctypes.c_long, a), (ctypes.c_long * 2)(), 0)\n"
+              "r.setrlimit(r.RLIMIT_CORE, (0, 0))\n"
+              "lower(NR, 0, r.RLIMIT_CORE | 1 << 32)\n"
+              "r.setrlimit(r.RLIMIT_NOFILE, (50, 60))\n"
+              "print('CORE', r.getrlimit(r.RLIMIT_CORE), 'FILES', r.getrlimit(r.RLIMIT_NOFILE))\"")
+CORE_LIMIT = CORE_LIMIT.replace("NR", {"x86_64": "302", "aarch64": "261"}[os.uname().machine])
+
 ROWS = [
     Row("F01", "cat $OUTER/.ssh/id_rsa $OUTER/.aws/credentials $OUTER/.gnupg/* $OUTER/.kube/config "
         "$OUTER/.docker/config.json $OUTER/.config/gh/hosts.yml /etc/shadow 2>&1",
@@ -202,6 +215,10 @@ ROWS = [
     Row("F04", "cat /proc/kcore /proc/keys /proc/key-users /proc/timer_list /proc/latency_stats "
         "/proc/sched_debug 2>/dev/null | wc -c; ls -A /proc/acpi /proc/scsi /sys/firmware 2>/dev/null | grep -v :",
         out_has(r"\ASTARTED\n0\n*\Z"), ["masks"]),
+    # the names of files that the host has in its loop devices
+    Row("F04-block", "ls -A /sys/devices/virtual/block /sys/devices/virtual/dmi 2>/dev/null | grep -v :; "
+        "cat /sys/block/*/loop/backing_file 2>/dev/null; true", out_has(r"\ASTARTED\n\n*\Z"),
+        ["masks"] if BLOCK_DEVICES else []),
     Row("F07", "mknod /tmp/b b 8 0; mknod /tmp/m c 1 1; ls /tmp/b /tmp/m", fails,
         ["userns,caps,seccomp"], flags=USER_0, weak_modes=("root",)),
     Row("N01", "tail -n +3 /proc/net/dev | grep -vc ' lo:'", out_has(r"^0$"), ["net"],
@@ -226,6 +243,7 @@ ROWS = [
         "/proc/sys/kernel/modprobe /proc/sys/vm/drop_caches /proc/sys/net/ipv4/ip_forward "
         "/proc/sys/kernel/msgmax /proc/irq/0/smp_affinity; do (: >>$f) 2>/dev/null && echo WROTE $f; done; true",
         out_lacks("WROTE"), ["masks"], flags=USER_0, weak_modes=RANGES),
+    Row("P07-core", CORE_LIMIT, out_has(r"^CORE \(1, 1\) FILES \(50, 60\)$"), ["seccomp"]),
     Row("P08", "find /sys/fs/cgroup -name release_agent -writable 2>/dev/null; "
         "mkdir /sys/fs/cgroup/x 2>/dev/null && echo MADE; mkdir /sys/fs/cgroup/memory/x 2>/dev/null && echo MADE; "
         "find /sys -writable -type f 2>/dev/null | head -3; true",
@@ -236,6 +254,8 @@ ROWS = [
     Row("P09-limits", "prlimit --pid 1 --nofile=0:0 2>&1 && echo LIMITED; sleep 0.1; echo alive",
         lambda r, w: (out_has("alive")(r, w), out_lacks("LIMITED")(r, w)), ["seccomp"],
         weak_modes=("single", "sub")),
+    Row("P09-priority", "python3 -c \"import os\nos.setpriority(os.PRIO_USER, 0, 19)\" 2>&1 | tail -1; "
+        "cut -d ' ' -f 19 /proc/1/stat", out_has(r"^0$"), ["seccomp"], weak_modes=("single",)),
     Row("P09-memory", "P=/proc/${WHO:-1}; cat $P/maps $P/environ 2>/dev/null | wc -c; "
         "ls $P/fd 2>/dev/null | wc -l; readlink $P/exe; true", out_has(r"\ASTARTED\n0\n0\n*\Z"),
         weak_flags=("-e", "WHO=self")),

@@ -491,3 +491,11 @@ def test_hangs_up(petri, liar):
 def test_a_deadline_that_nobody_keeps(petri, liar):
     liar(lambda c, _: c.send(proto.STARTED))
     petri.run("--timeout", "100ms", "liar", "--", "true", sub="exec").ok(124)
+
+
+def test_output_that_cannot_be_written(box):
+    with open("/dev/full", "wb") as f:
+        p = box.petri.start(box.id, "--", "echo", "x", sub="exec", stdout=f)
+        err = p.communicate(timeout=60)[1]
+    assert p.returncode == 125 and b"output of the command was lost" in err, err
+    box.sh("echo x").ok()

@@ -276,7 +276,8 @@ def test_stopped_petri_is_no_danger(petri):
 # --- environment -----------------------------------------------------------------------------
 
 def test_host_environment_is_not_inherited(petri):
-    r = petri.run("--", "env").ok()
+    r = petri.run("--", "env", env={"LC_TOKEN": CANARY, "LC_TIME": "C"}).ok()
+    assert "LC_TIME=C" in r.out.splitlines()
     names = {x.split("=")[0] for x in r.out.splitlines()}
     assert CANARY not in r.out
     assert "PETRI_HOME" not in names and {"PATH", "HOME", "SANDBOX_ID"} <= names, r

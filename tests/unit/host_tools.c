@@ -209,6 +209,7 @@ static void places(void)
     const char *vars[] = { "TERM=xterm",
                            "LC_ALL=C",
                            "LCX=no",
+                           "LC_TOKEN=CANARY",
                            "AWS_SECRET_ACCESS_KEY=CANARY",
                            "LD_PRELOAD=/x",
                            "PYTHONPATH=/x",
@@ -258,6 +259,7 @@ static void places(void)
     }
     CHECK_STR(strv_getenv(&r.env, "TERM"), "xterm");
     CHECK_STR(strv_getenv(&r.env, "LC_ALL"), "C");
+    CHECK(!strv_getenv(&r.env, "LC_TOKEN"), "what ssh hands on under a made-up name came in");
     CHECK_STR(strv_getenv(&r.env, "PYENV_ROOT"), at(home, ".pyenv"));
     CHECK_STR(strv_getenv(&r.env, "RUSTUP_HOME"), at(home, ".rustup"));
     CHECK_STR(strv_getenv(&r.env, "NVM_DIR"), at(home, ".nvm"));
