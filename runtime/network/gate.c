@@ -18,6 +18,7 @@ enum {
     PING_MS = 2000,
     HUNG_MS = 5000,
     RESTARTS_MAX = 16,
+    RESTART_MS = 4000, /* dead is closed: whoever could end it has no network until then */
     MAX_PUBLISH = 64,
     WHY_MAX = 512,
 };
@@ -223,12 +224,20 @@ int gate_walls(struct gate *g, struct err **e)
 
     if (!g->policy)
         return 0;
+    g->again_ms = 0;
     if (g->pid == 0 && (rc = start(g, e)) < 0)
         return rc;
     return send_type(g, "walls", &g->feed, 1) < 0 ? err_sys(e, "talk to the gateway") : 0;
 }
 
-/* Whatever it did, the sandbox has no way out at this moment. */
+static void replace(struct gate *g)
+{
+    g->again_ms = 0;
+    if (start(g, NULL) < 0 || send_type(g, "walls", &g->feed, 1) < 0)
+        g->failed = true;
+}
+
+/* Whatever it did, the sandbox has no way out at this moment; gate_tick() gives it one again. */
 static void died(struct gate *g)
 {
     struct gate_counts *b = &g->before, *n = &g->now;
@@ -241,9 +250,10 @@ static void died(struct gate *g)
     b->malformed += n->malformed;
     b->lost += n->lost;
     *n = (struct gate_counts){ 0 };
-    if (g->policy->stop || g->restarts++ >= RESTARTS_MAX || start(g, NULL) < 0 ||
-        send_type(g, "walls", &g->feed, 1) < 0)
+    if (g->policy->stop || g->restarts++ >= RESTARTS_MAX)
         g->failed = true;
+    else
+        g->again_ms = clock_ms(CLOCK_MONOTONIC) + RESTART_MS;
 }
 
 /* One that does not say that it has the new policy may still follow the old one: then another one is started,
@@ -256,6 +266,8 @@ void gate_changed(struct gate *g)
         gate_settle(g, HUNG_MS);
     if (g->pid > 0 && (!sent || g->asked != g->answered))
         died(g);
+    if (g->again_ms)
+        replace(g);
 }
 
 static void take_counts(struct gate *g, const struct json *j)
@@ -319,6 +331,8 @@ void gate_tick(struct gate *g)
 
     if (g->dying > 0 && waitpid(g->dying, NULL, WNOHANG) != 0)
         g->dying = 0;
+    if (g->again_ms && now >= g->again_ms)
+        replace(g);
     if (g->pid <= 0 || g->failed)
         return;
     gate_serve(g);
@@ -368,6 +382,7 @@ void gate_counts(const struct gate *g, struct gate_counts *ret)
 void gate_close(struct gate *g)
 {
     end(g);
+    g->again_ms = 0;
     close_p(&g->feed);
     for (size_t i = 0; g->policy && i < g->policy->n_publish; i++)
         close_p(&g->listeners[i]);

@@ -22,6 +22,7 @@ struct gate {
     int control, feed;
     int *listeners; /* one for each published port */
     uint64_t asked, answered, asked_ms;
+    uint64_t again_ms; /* it died: when there is to be another one, 0 else */
     struct gate_counts now, before; /* of this gateway, of those that died */
     unsigned restarts;
     bool failed; /* it can't be had: the sandbox must end */
@@ -44,9 +45,9 @@ int gate_feed(struct gate *g, int *ret_agent, struct err **e);
 int gate_walls(struct gate *g, struct err **e);
 /* The policy has changed: it is in force when this returns. */
 void gate_changed(struct gate *g);
-/* Reads what there is to read; a gateway that died is replaced. */
+/* Reads what there is to read. */
 void gate_serve(struct gate *g);
-/* Now and then: whether it still answers. */
+/* Now and then: whether it still answers; one that died is replaced some seconds later. */
 void gate_tick(struct gate *g);
 /* Everything it has to say up to now, within `ms`. */
 void gate_settle(struct gate *g, int ms);

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from helpers import MODE
+from helpers import MODE, wait_for
 from life import life  # noqa: F401
 from netcase import gateway, lines, petri, reached  # noqa: F401
 from nethosts import ALLOWED, ALLOWED6, EVIL, HOST, HP, METADATA, SSH
@@ -113,6 +113,16 @@ def test_n14_without_its_gateway(life, world):
     life.stopped()
     world.mark()
     assert not world.log("allowed") and not world.log("dns")
+
+
+def test_n14_word_for_word(life, world):
+    """The command right after the gateway's death has no network, though there is another one soon."""
+    curl = "curl", "-sm3", "http://allowed.test/"
+    life.start(*ALLOW)
+    assert life("exec", "--", *curl).rc == 0
+    os.kill(gateway(life), signal.SIGKILL)
+    assert life("exec", "--", *curl).rc != 0
+    wait_for(lambda: life("exec", "--", *curl).rc == 0, what="the network to come back")
 
 
 @pytest.mark.parametrize("mode", ["limited", "allowlist", "full"])
