@@ -31,6 +31,7 @@ static void new_node(const struct picks *p, size_t i, struct node *n)
     n->mode = ch->new_mode & 0777 & ~p->mask;
     n->size = k->content >= 0 ? k->size : ch->new_size;
     memcpy(n->digest, k->content >= 0 ? k->digest : ch->new_digest, sizeof n->digest);
+    n->foreign = k->merged;
     if (k->host.kind == NODE_FILE && n->kind == NODE_FILE) {
         n->mode = kept_mode(k->host.mode, ch->new_mode);
         n->uid = k->host.uid;

@@ -191,5 +191,7 @@ const struct node *known_find(const struct known *k, const char *path)
         else
             hi = mid;
     }
-    return k && lo < k->n && !strcmp(k->v[lo].path, path) ? &k->v[lo].node : NULL;
+    if (!k || lo >= k->n || strcmp(k->v[lo].path, path) != 0 || k->v[lo].node.foreign)
+        return NULL;
+    return &k->v[lo].node;
 }

@@ -9,7 +9,8 @@
 
 struct known;
 int known_load(const struct record *r, struct known **ret, struct err **e);
-/* What was last put there; NULL: nothing ever was. */
+/* What was last put there; NULL: nothing ever was, or it holds what somebody else had written: merged, or put back
+ * where a promotion had overridden it. */
 const struct node *known_find(const struct known *k, const char *path);
 /* True when the directory is as petri left it, and was beyond doubt before that. */
 bool known_dir(const struct known *k, const char *path, const struct stat *st);

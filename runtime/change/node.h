@@ -27,6 +27,8 @@ struct node {
     char *link;      /* the text of a link; may be NULL */
     char *xattrs;    /* "name=hexvalue\n"...: what `ls` does not show; may be NULL */
     uint64_t at;     /* where the journal keeps the content; meaningless without one */
+    bool
+        foreign; /* in a journal: it holds an edit of the project's people that the sandbox never saw */
 };
 void node_free_p(struct node *n);
 void node_copy(const struct node *from, struct node *to);

@@ -75,6 +75,8 @@ void node_write(struct jsonw *w, const char *key, const struct node *n)
         if (n->kind == NODE_FILE)
             jw_u64(w, "at", n->at);
     }
+    if (n->foreign)
+        jw_bool(w, "foreign", true);
     jw_end_obj(w);
 }
 
@@ -120,6 +122,7 @@ int node_read(const struct json *j, struct node *ret, struct err **e)
         if ((n.kind == NODE_LINK && !n.link) || (n.kind != NODE_DIR && !digest))
             return err_new(e, ERR_CORRUPT, "a file without a digest or a link without its text");
     }
+    n.foreign = json_bool(j, "foreign");
     *ret = n;
     n = (struct node){ 0 };
     return 0;

@@ -171,7 +171,10 @@ static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *
         picks_set(p, i, PICK_HELD, "a pipe, socket or device of the project lies there");
         return 0;
     }
-    if (!(why = drift_why(d, i, &k->seen)) || how == CONFLICT_OURS)
+    if (!(why = drift_why(d, i, &k->seen)))
+        return 0;
+    k->host.foreign = true;
+    if (how == CONFLICT_OURS)
         return 0;
     picks_set(p, i, how == CONFLICT_THEIRS ? PICK_SKIPPED : PICK_CONFLICT, why);
     return how == CONFLICT_MERGE ? merge(p, d, i, e) : 0;

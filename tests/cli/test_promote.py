@@ -351,6 +351,36 @@ def test_merge_with_a_proven_base(repo):
     assert text(repo, "a") == "".join(lines).replace("30\n", "thirty\n").replace("\n5\n", "\nfive\n", 1)
 
 
+def test_what_a_person_wrote_is_never_taken_for_ours(repo):
+    """An edit of the project that a promotion overrode and undo brought back, or that was merged, is still one."""
+    lines = [f"{i}\n" for i in range(40)]
+    commit(repo, a="1\n", b="".join(lines))
+    box = Box(repo)
+    box.run("echo 2 > a; sed -i 's/^5$/five/' b")
+    repo.file("a", "host\n")
+    repo.file("b", "".join(lines).replace("30\n", "thirty\n"))
+    promote(repo, "-y", "--on-conflict", "ours", "a")
+    call(repo, "undo")
+    assert text(repo, "a") == "host\n"
+    for how in ("fail", "merge"):
+        promote(repo, "-y", "--on-conflict", how, "a", rc=1)
+    call(repo, "redo")
+    box.run("echo 3 > a")
+    promote(repo, "-y", "a")  # the person gave it up, twice
+    assert text(repo, "a") == "3\n"
+    promote(repo, "-y", "--on-conflict", "merge", "b")
+    merged = text(repo, "b")
+    assert "thirty" in merged and "five" in merged
+    box.run("sed -i 's/^7$/seven/' b")
+    promote(repo, "-y", "b", rc=1)
+    promote(repo, "-y", "--on-conflict", "merge", "b")
+    assert text(repo, "b") == merged.replace("\n7\n", "\nseven\n")
+    for _ in range(2):
+        call(repo, "undo")
+    promote(repo, "-y", "b", rc=1)
+    assert "thirty" in text(repo, "b") and "five" not in text(repo, "b")
+
+
 def test_deleted_on_one_side(repo):
     commit(repo, a="1\n", b="1\n", c="1\n")
     Box(repo).run("rm a; echo 2 > b; rm c")
