@@ -88,6 +88,32 @@ static int on_line(const git_diff_delta *delta, const git_diff_hunk *h, const gi
     return 0;
 }
 
+static int failed(struct err **e, const char *what)
+{
+    const git_error *why = git_error_last();
+    return err_new(e, ERR_FAILED, "%s: %s", what, why ? why->message : "no reason");
+}
+
+int text_binary_patch(const char *old, size_t old_len, const char *new, size_t new_len,
+                      struct str *out, struct err **e)
+{
+    git_diff_options o;
+    git_patch *patch = NULL;
+    git_buf buf = { 0 };
+    const char *from = NULL;
+
+    git_diff_options_init(&o, GIT_DIFF_OPTIONS_VERSION);
+    o.flags = GIT_DIFF_FORCE_BINARY | GIT_DIFF_SHOW_BINARY;
+    if (git_patch_from_buffers(&patch, old, old_len, NULL, new, new_len, NULL, &o) == 0 &&
+        git_patch_to_buf(&buf, patch) == 0)
+        from = strstr(buf.ptr, "GIT binary patch\n");
+    if (from)
+        str_add(out, from);
+    git_buf_dispose(&buf);
+    git_patch_free(patch);
+    return from ? 0 : failed(e, "a patch of bytes");
+}
+
 int text_diff(const char *old, size_t old_len, const char *new, size_t new_len, unsigned context,
               struct text_diff *ret, struct err **e)
 {
@@ -99,10 +125,8 @@ int text_diff(const char *old, size_t old_len, const char *new, size_t new_len, 
     o.flags = GIT_DIFF_FORCE_TEXT | GIT_DIFF_INDENT_HEURISTIC;
     o.context_lines = context;
     if (git_diff_buffers(old, old_len, NULL, new, new_len, NULL, &o, NULL, NULL, on_hunk, on_line,
-                         &d) < 0) {
-        const git_error *why = git_error_last();
-        return err_new(e, ERR_FAILED, "compare two texts: %s", why ? why->message : "no reason");
-    }
+                         &d) < 0)
+        return failed(e, "compare two texts");
     *ret = d;
     d = (struct text_diff){ 0 };
     return 0;

@@ -34,8 +34,9 @@ void render_summary(const struct render *r, const struct changeset *c, const str
 void render_stat(const struct render *r, const struct changeset *c);
 void render_name_status(const struct render *r, const struct changeset *c);
 int render_patch(const struct render *r, const struct changeset *c, struct err **e);
-/* One change as a patch (raw bytes); nothing for what a patch can't say. */
-int patch_format(const struct changeset *c, const struct change *ch, struct str *out,
+/* One change as a patch (raw bytes); nothing for what a patch can't say. `bytes`: with the content of binary files,
+ * else they are named. */
+int patch_format(const struct changeset *c, const struct change *ch, bool bytes, struct str *out,
                  struct err **e);
 /* Members "change", "changes", "ignored", "summary" of an object that is open; with_patch adds each
  * change's patch where it is text. */

@@ -60,7 +60,7 @@ static int change(struct jsonw *w, const struct changeset *c, const struct chang
     risks(w, ch);
     if (with_patch) {
         AUTOSTR struct str patch = STR_INIT;
-        int rc = patch_format(c, ch, &patch, e);
+        int rc = patch_format(c, ch, true, &patch, e);
         if (rc < 0)
             return rc;
         if (patch.len && utf8_valid(patch.p, patch.len)) {

@@ -43,16 +43,17 @@ static void add_header(const struct change *ch, const char *old, struct str *out
     }
 }
 
-static void add_index(const struct change *ch, const struct text_diff *d, struct str *out)
+static void add_index(const struct change *ch, const char *old, size_t old_len, const char *new,
+                      size_t new_len, struct str *out)
 {
     char a[TEXT_BLOB_HEX + 1] = "", b[TEXT_BLOB_HEX + 1] = "";
 
     memset(a, '0', TEXT_BLOB_HEX);
     memset(b, '0', TEXT_BLOB_HEX);
     if (ch->old_mode)
-        text_blob_id(d->old, d->old_len, a);
+        text_blob_id(old, old_len, a);
     if (ch->new_mode)
-        text_blob_id(d->new, d->new_len, b);
+        text_blob_id(new, new_len, b);
     str_addf(out, "index %s..%s", a, b);
     if (ch->old_mode && git_mode(ch->old_mode) == git_mode(ch->new_mode))
         str_addf(out, " %o", git_mode(ch->new_mode));
@@ -82,7 +83,7 @@ static void add_files(const struct change *ch, const char *old, struct str *out)
     }
 }
 
-static void add_binary(const struct change *ch, const char *old, struct str *out)
+static void name_binary(const struct change *ch, const char *old, struct str *out)
 {
     str_add(out, "Binary files ");
     if (ch->old_mode)
@@ -97,8 +98,26 @@ static void add_binary(const struct change *ch, const char *old, struct str *out
     str_add(out, " differ\n");
 }
 
-static int format_one(const struct changeset *c, const struct change *ch, struct str *out,
-                      struct err **e)
+/* Bytes as git writes them; what can't be read, or is too large for that, is only named. */
+static int add_binary(const struct changeset *c, const struct change *ch, const char *old,
+                      struct str *out, struct err **e)
+{
+    AUTOFREE char *a = NULL, *b = NULL;
+    CLEANUP(err_free_p) struct err *why = NULL;
+    size_t an, bn;
+
+    if ((ch->flags & CHANGE_UNREADABLE) ||
+        content_read(c, ch, false, CONTENT_MAX, &a, &an, &why) < 0 ||
+        content_read(c, ch, true, CONTENT_MAX, &b, &bn, &why) < 0) {
+        name_binary(ch, old, out);
+        return 0;
+    }
+    add_index(ch, a, an, b, bn, out);
+    return text_binary_patch(a, an, b, bn, out, e);
+}
+
+static int format_one(const struct changeset *c, const struct change *ch, bool bytes,
+                      struct str *out, struct err **e)
 {
     CLEANUP(content_diff_free_p) struct content_diff d = { 0 };
     CLEANUP(err_free_p) struct err *why = NULL;
@@ -109,19 +128,21 @@ static int format_one(const struct changeset *c, const struct change *ch, struct
     if (ch->old_mode && ch->new_mode && strcmp(ch->old_digest, ch->new_digest) == 0)
         return 0;
     if (!content_is_text(ch)) {
-        add_binary(ch, old, out);
+        if (bytes)
+            return add_binary(c, ch, old, out, e);
+        name_binary(ch, old, out);
         return 0;
     }
     if ((rc = content_diff(c, ch, &d, &why)) < 0) {
         if (view_gone(why)) {
-            add_binary(ch, old, out);
+            name_binary(ch, old, out);
             return 0;
         }
         if (e)
             *e = TAKE_PTR(why);
         return rc;
     }
-    add_index(ch, &d.d, out);
+    add_index(ch, d.d.old, d.d.old_len, d.d.new, d.d.new_len, out);
     if (d.d.n_hunks == 0)
         return 0;
     add_files(ch, old, out);
@@ -130,7 +151,7 @@ static int format_one(const struct changeset *c, const struct change *ch, struct
     return 0;
 }
 
-int patch_format(const struct changeset *c, const struct change *ch, struct str *out,
+int patch_format(const struct changeset *c, const struct change *ch, bool bytes, struct str *out,
                  struct err **e)
 {
     struct change half = *ch;
@@ -143,18 +164,18 @@ int patch_format(const struct changeset *c, const struct change *ch, struct str 
             return 0;
         *(gone ? &half.new_mode : &half.old_mode) = 0;
         half.kind = gone ? CHANGE_DELETED : CHANGE_ADDED;
-        return format_one(c, &half, out, e);
+        return format_one(c, &half, bytes, out, e);
     }
     if (ch->kind != CHANGE_TYPE)
-        return format_one(c, ch, out, e);
+        return format_one(c, ch, bytes, out, e);
     half.new_mode = 0;
     half.kind = CHANGE_DELETED;
-    if ((rc = format_one(c, &half, out, e)) < 0)
+    if ((rc = format_one(c, &half, bytes, out, e)) < 0)
         return rc;
     half = *ch;
     half.old_mode = 0;
     half.kind = CHANGE_ADDED;
-    return format_one(c, &half, out, e);
+    return format_one(c, &half, bytes, out, e);
 }
 
 /* --- for a terminal ------------------------------------------------------------------------------- */
@@ -211,7 +232,7 @@ int render_patch(const struct render *r, const struct changeset *c, struct err *
 {
     for (size_t i = 0; i < c->n && !ferror(r->out); i++) {
         AUTOSTR struct str patch = STR_INIT;
-        int rc = patch_format(c, &c->v[i], &patch, e);
+        int rc = patch_format(c, &c->v[i], !r->terminal, &patch, e);
         if (rc < 0)
             return rc;
         if (!patch.len)

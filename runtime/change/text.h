@@ -46,6 +46,9 @@ void text_apply(const struct text_diff *d, const bool *take, struct str *ret);
 void text_format_hunk(const struct text_diff *d, const struct text_hunk *h, struct str *out);
 /* "@@ -1,3 +1,4 @@" alone. */
 void text_format_head(const struct text_hunk *h, struct str *out);
+/* The part of a patch that makes one content the other, whatever bytes they are: "GIT binary patch" and on. */
+int text_binary_patch(const char *old, size_t old_len, const char *new, size_t new_len,
+                      struct str *out, struct err **e);
 /* The id that git gives a blob of this content. */
 enum { TEXT_BLOB_HEX = 40 };
 void text_blob_id(const char *p, size_t n, char ret[TEXT_BLOB_HEX + 1]);

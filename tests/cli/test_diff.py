@@ -319,7 +319,8 @@ def test_git_apply(world):
     long = "".join(f"line {i}\n" for i in range(300))
     commit(world, **{"a.txt": long, "no newline": "x\ny", "crlf": "a\r\nb\r\n", "dir/old": "old text\n" * 9,
                      "mode.sh": "x\n", "to-link": "x\n", "d/f": "1\n", "\"q\\uo\te": "1\n", "ümlaut": "1\n",
-                     "both.sh": "1\n2\n3\n4\n", "latin": b"caf\xe9\n"})
+                     "both.sh": "1\n2\n3\n4\n", "latin": b"caf\xe9\n",
+                     "bin": b"\0" * 5000, "bin gone": b"\0\1", "bin.sh": b"\0\2", "bin old": bytes(range(256)) * 40})
     os.symlink("a.txt", os.path.join(world.project, "ln"))
     os.symlink("a.txt", os.path.join(world.project, "ln2"))
     commit(world)
@@ -328,7 +329,9 @@ def test_git_apply(world):
         mkdir new; mv dir/old new/moved; echo 1 >>new/moved; chmod +x mode.sh; rm to-link; ln -s dir to-link
         rm -r d; echo file >d; mv "\"q\\uo"*e other; echo 2 >ümlaut; echo 1 >$'nl\nname'; echo 1 >'sp ace'; : >zero
         rm ln; ln -s b ln; rm ln2; echo file >ln2; chmod +x both.sh; echo 5 >>both.sh; printf 'caf\xe8' >latin
-        echo 1 >' lead'; echo 1 >'trail '; printf '\n\n\n' >blank; echo '-- minus' >minus; echo '@@ -1 +1 @@' >at
+        echo 1 >' lead'; echo 1 >'trail '; printf '\n\n\n' >blank
+        head -c 300000 /dev/urandom >bin; rm 'bin gone'; chmod +x bin.sh; printf '\0\3' >>bin.sh; printf '\0\4' >'bin new'
+        mv 'bin old' 'bin moved'; echo '-- minus' >minus; echo '@@ -1 +1 @@' >at
         printf 'diff --git a/x b/x\n--- a/x\n+++ b/x\n' >fake""")
     want = world.path("want.json")
     script = helpers.write(world.path("list.py"), LIST)
@@ -356,8 +359,11 @@ def test_patch_in_json(world):
 def test_binary(world):
     commit(world, bin=b"\0\1\2")
     Made(world).run(r"printf 'a\0b' >bin; printf '\0' >new")
+    shown, _ = on_terminal(world, "diff", env={"PETRI_PAGER": "cat"})
+    assert b"Binary files a/bin and b/bin differ" in shown and b"Binary files /dev/null and b/new differ" in shown
     out = diff(world).out
-    assert "Binary files a/bin and b/bin differ" in out and "Binary files /dev/null and b/new differ" in out
+    assert out.count("GIT binary patch") == 2 and "[binary]" in out
+    assert "GIT binary patch" in changes(world, "--patch")["bin"]["patch"]
     assert "Bin 3 -> 3 bytes" in diff(world, "--stat").out
     assert flags(world) == {"bin": ["binary"], "new": ["binary"]}
 
