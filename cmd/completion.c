@@ -1,11 +1,40 @@
 /* cmd/completion.c - `petri completion bash|zsh|fish`: scripts made from the descriptors.
  *
- * A word of an option or operand comes from its `complete` field: file, dir, command, image, user,
- * petri, or the words themselves ("a|b|c").
+ * A word of an option or operand comes from its `complete` field: file, dir, command, user, petri, one of `lists`,
+ * or the words themselves ("a|b|c").
  */
 #include <string.h>
 
 #include "cmd/cmd.h"
+
+/* What petri itself is asked for at the moment: a function each. */
+static const struct {
+    const char *kind, *also, *command;
+} lists[] = {
+    { "image", "host ", "petri image ls 2>/dev/null | awk 'NR > 1 { print $1 \":\" $2 }'" },
+    { "sandbox", "", "petri ls 2>/dev/null | awk 'NR > 1 { print $2 == \"-\" ? $1 : $2 }'" },
+    { "snapshot", "", "petri snapshot ls 2>/dev/null | awk '{ print $1 }'" },
+    { "job", "", "petri jobs 2>/dev/null | awk 'NR > 1 { print $1 }'" },
+};
+
+static bool is_list(const char *kind)
+{
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (!strcmp(kind, lists[i].kind))
+            return true;
+    return false;
+}
+
+/* `before` ALIAS `between` NAME `after`, for each other name of a command. */
+static void aliases(FILE *out, const char *before, const char *between, const char *after)
+{
+    for (size_t i = 0; commands[i]; i++)
+        for (const char *p = commands[i]->hidden ? NULL : commands[i]->aliases; p && *p;) {
+            size_t n = strcspn(p, " ");
+            fprintf(out, "%s%.*s%s%s%s", before, (int)n, p, between, commands[i]->name, after);
+            p += n + (p[n] == ' ');
+        }
+}
 
 /* Text inside single quotes; `also` are characters that get a backslash as well. */
 static void quoted(FILE *out, const char *text, const char *also)
@@ -90,7 +119,6 @@ static void bash_cmd(FILE *out, const struct cmd *c, const char *path)
 
 static const char bash_head[] =
     "# bash completion for petri\n"
-    "_petri_images() { petri image ls 2>/dev/null | awk 'NR > 1 { print $1 \":\" $2 }'; }\n"
     "_petri_words() {\n"
     "    case $1 in\n"
     "    none) ;;\n"
@@ -101,12 +129,13 @@ static const char bash_head[] =
     "        compopt -o filenames\n"
     "        if ((operands)); then mapfile -t COMPREPLY < <(compgen -f -- \"$2\")\n"
     "        else mapfile -t COMPREPLY < <(compgen -c -- \"$2\"); fi ;;\n"
-    "    image) mapfile -t COMPREPLY < <(compgen -W \"host $(_petri_images)\" -- "
+    "    image|sandbox|snapshot|job) mapfile -t COMPREPLY < <(compgen -W \"$(_petri_list_$1)\" -- "
     "\"$2\") ;;\n"
     "    petri) mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$2\") ;;\n"
     "    *) mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"$2\") ;;\n"
     "    esac\n"
-    "}\n"
+    "}\n";
+static const char bash_main[] =
     "_petri() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
     "    local path=${COMP_WORDS[1]} at=2 operands=0 over=0 i word opts= operand=none\n"
@@ -117,6 +146,9 @@ static const char bash_mid[] =
     "        mapfile -t COMPREPLY < <(compgen -W \"$commands --help --version\" -- \"$cur\")\n"
     "        return\n"
     "    fi\n"
+    "    case $path in\n";
+static const char bash_late[] =
+    "    esac\n"
     "    [[ $cur = '=' ]] && cur= && prev=${COMP_WORDS[COMP_CWORD - 1]}\n"
     "    [[ $prev = '=' ]] && prev=${COMP_WORDS[COMP_CWORD - 2]}\n"
     "    if [[ \" $parents \" = *\" $path \"* && $COMP_CWORD -gt 2 ]]; then\n"
@@ -147,6 +179,10 @@ static const char bash_tail[] =
 static void bash(FILE *out)
 {
     fputs(bash_head, out);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        fprintf(out, "_petri_list_%s() { %s%s; }\n", lists[i].kind,
+                *lists[i].also ? "echo host; " : "", lists[i].command);
+    fputs(bash_main, out);
     fputs("    local commands='", out);
     names(out, commands);
     fputs("' parents='", out);
@@ -155,6 +191,8 @@ static void bash(FILE *out)
             fprintf(out, "%s ", commands[i]->name);
     fputs("'\n", out);
     fputs(bash_mid, out);
+    aliases(out, "    ", ") path=", " ;;\n");
+    fputs(bash_late, out);
     each(bash_cmd, out);
     fputs(bash_tail, out);
 }
@@ -170,8 +208,8 @@ static void zsh_action(FILE *out, const char *complete)
         fputs("_files -/", out);
     else if (!strcmp(k, "user"))
         fputs("_users", out);
-    else if (!strcmp(k, "image"))
-        fputs("_petri_images", out);
+    else if (is_list(k))
+        fprintf(out, "_petri_list_%s", k);
     else if (!strcmp(k, "petri"))
         fputs("_petri_commands", out);
     else if (!strcmp(k, "none"))
@@ -245,17 +283,21 @@ static void zsh_cmd(FILE *out, const struct cmd *c, const char *path)
 
 static void zsh(FILE *out)
 {
-    fputs("#compdef petri\n"
-          "_petri_images() { compadd host ${${(f)\"$(petri image ls 2>/dev/null | awk 'NR > 1 {"
-          "print $1 \":\" $2}')\"}} }\n"
-          "_petri_commands() {\n    local -a cmds=(",
-          out);
+    fputs("#compdef petri\n", out);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        fprintf(out, "_petri_list_%s() { compadd -- %s${(f)\"$(%s)\"} }\n", lists[i].kind,
+                lists[i].also, lists[i].command);
+    fputs("_petri_commands() {\n    local -a cmds=(", out);
     zsh_list(out, commands);
     fputs(" )\n    _describe -t commands 'petri command' cmds\n}\n", out);
     each(zsh_cmd, out);
     fputs("_petri() {\n"
           "    if ((CURRENT == 2)); then _petri_commands; compadd -- --help --version; return; fi\n"
           "    shift words; ((CURRENT--))\n"
+          "    case $words[1] in\n",
+          out);
+    aliases(out, "    ", ") words[1]=", " ;;\n");
+    fputs("    esac\n"
           "    local f=_petri_do_${words[1]//-/_}\n"
           "    (($+functions[$f])) && $f\n"
           "}\n"
@@ -275,8 +317,8 @@ static void fish_words(FILE *out, const char *complete)
         fputs(" -f -a '(__fish_complete_directories)'", out);
     else if (!strcmp(k, "user"))
         fputs(" -f -a '(__fish_complete_users)'", out);
-    else if (!strcmp(k, "image"))
-        fputs(" -f -a 'host (__petri_images)'", out);
+    else if (is_list(k))
+        fprintf(out, " -f -a '(__petri_list_%s)'", k);
     else if (!strcmp(k, "command"))
         fputs(" -a '(__petri_command)'", out);
     else if (!strcmp(k, "petri")) {
@@ -331,6 +373,10 @@ static void fish(FILE *out)
           "function __petri_is\n"
           "    set -l w (commandline -opc)\n"
           "    test (count $w) -gt (count $argv); or return 1\n"
+          "    switch $w[2]\n",
+          out);
+    aliases(out, "        case ", "\n            set w[2] ", "\n");
+    fputs("    end\n"
           "    for i in (seq (count $argv))\n"
           "        set -l next (math $i + 1)\n"
           "        test \"$w[$next]\" = \"$argv[$i]\"; or return 1\n"
@@ -339,15 +385,15 @@ static void fish(FILE *out)
           "function __petri_count\n"
           "    test (count (commandline -opc)) -eq $argv[1]\n"
           "end\n"
-          "function __petri_images\n"
-          "    petri image ls 2>/dev/null | awk 'NR > 1 { print $1 \":\" $2 }'\n"
-          "end\n"
           "function __petri_command\n"
           "    __fish_complete_subcommand --fcs-skip=2\n"
           "end\n"
           "complete -c petri -n '__petri_count 1' -f -l version -d 'print the version'\n"
           "complete -c petri -n '__petri_count 1' -f -l help -d 'what petri can do'\n",
           out);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        fprintf(out, "function __petri_list_%s\n%s    %s\nend\n", lists[i].kind,
+                *lists[i].also ? "    echo host\n" : "", lists[i].command);
     for (size_t i = 0; commands[i]; i++) {
         if (commands[i]->hidden)
             continue;

@@ -109,7 +109,7 @@ static int diff_run(const struct cmd *c, int argc, char **argv)
 static const struct opt diff_opts[] = {
     { "exit-code", 0, NULL, "exit with 1 where there are changes", NULL },
     { "from", 0, "SNAP|SANDBOX", "compare with a snapshot, another sandbox or its SANDBOX@SNAP",
-      NULL },
+      "snapshot" },
     { "json", 0, NULL, "print a JSON object (with --patch: each change's patch too)", NULL },
     { "name-status", 0, NULL, "print letters and names only", NULL },
     { "patch", 'p', NULL, "print the patch only, as git apply takes it", NULL },

@@ -392,6 +392,7 @@ const struct cmd cmd_shell = {
                 "petri shell -u 0 web\tas user 0 in the one named web",
     .opts = shell_opts,
     .n_opts = ARRAY_LEN(shell_opts),
+    .complete = "sandbox",
     .usage_exit = 125,
     .run = shell_run,
 };

@@ -182,7 +182,7 @@ const struct cmd cmd_logs = {
     .usage = "[-f] [--json] [SANDBOX] [JOB]",
     .opts = logs_opts,
     .n_opts = ARRAY_LEN(logs_opts),
-    .complete = "sandbox",
+    .complete = "job",
     .usage_exit = 2,
     .run = logs_run,
 };

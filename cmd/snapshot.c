@@ -167,7 +167,7 @@ static const struct cmd snapshot_rm_cmd = {
     .usage = "[SANDBOX] SNAPSHOT",
     .opts = plain_opts,
     .n_opts = ARRAY_LEN(plain_opts),
-    .complete = "sandbox",
+    .complete = "snapshot",
     .usage_exit = 2,
     .run = snapshot_rm,
 };
@@ -204,7 +204,7 @@ const struct cmd cmd_rollback = {
              "taken back. To take back a promotion into the project: petri undo.",
     .opts = plain_opts,
     .n_opts = ARRAY_LEN(plain_opts),
-    .complete = "sandbox",
+    .complete = "snapshot",
     .usage_exit = 2,
     .run = rollback_run,
 };

@@ -293,18 +293,20 @@ static const struct opt kill_opts[] = {
     JSON_OPT,
 };
 
-#define COMMAND(var, word, text, use, table, fn)                                                   \
+#define COMMAND(var, word, text, use, of, table, fn)                                               \
     const struct cmd var = { .name = word,                                                         \
                              .summary = text,                                                      \
                              .usage = use,                                                         \
                              .opts = table,                                                        \
                              .n_opts = ARRAY_LEN(table),                                           \
-                             .complete = "sandbox",                                                \
+                             .complete = of,                                                       \
                              .usage_exit = 2,                                                      \
                              .run = fn }
-COMMAND(cmd_status, "status", "what a sandbox does, uses and has changed", "[SANDBOX]", json_opts,
-        status_run);
-COMMAND(cmd_jobs, "jobs", "commands started with petri exec -d", "[SANDBOX]", json_opts, jobs_run);
-COMMAND(cmd_wait, "wait", "wait for a job; ends with its exit status", "[SANDBOX] JOB", json_opts,
-        wait_run);
-COMMAND(cmd_kill, "kill", "send a job a signal", "[-s SIGNAL] [SANDBOX] JOB", kill_opts, kill_run);
+COMMAND(cmd_status, "status", "what a sandbox does, uses and has changed", "[SANDBOX]", "sandbox",
+        json_opts, status_run);
+COMMAND(cmd_jobs, "jobs", "commands started with petri exec -d", "[SANDBOX]", "sandbox", json_opts,
+        jobs_run);
+COMMAND(cmd_wait, "wait", "wait for a job; ends with its exit status", "[SANDBOX] JOB", "job",
+        json_opts, wait_run);
+COMMAND(cmd_kill, "kill", "send a job a signal", "[-s SIGNAL] [SANDBOX] JOB", "job", kill_opts,
+        kill_run);

@@ -437,3 +437,20 @@ def test_lifetime(life):
     assert p.wait(20) != 0
     life.start()
     life.stopped()
+
+
+@pytest.mark.parametrize("words,want", [
+    (("stop", ""), {"proj-1", "bob"}), (("sh", "b"), {"bob"}), (("rollback", ""), {"s1"}), (("snap", "rm", ""), {"s1"}),
+    (("diff", "--from", ""), {"s1"}), (("kill", ""), {"1"}), (("up", "--mem"), {"--memory"}),
+])
+def test_completion_knows_what_there_is(life, words, want):
+    """Sandboxes, snapshots and jobs, also behind an alias."""
+    life.start()
+    life.start("bob")
+    life.snap()
+    life("exec", "-d", "--", "true").ok()
+    script = ('source <("$PETRI" completion bash); compopt() { :; }; PATH="${PETRI%/*}:$PATH"; COMP_WORDS=("$@"); '
+              'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _petri; printf "%s\\n" "${COMPREPLY[@]}"')
+    p = subprocess.run(["bash", "--norc", "-c", script, "_", "petri", *words], text=True, timeout=120, cwd=life.project,
+                       env=dict(life.petri.env, PETRI=BIN), capture_output=True, check=False)
+    assert p.stderr == "" and set(p.stdout.split()) == want
