@@ -60,6 +60,9 @@ void cmd_suggest(const struct cmd *const *list, const char *word, struct str *ou
  * --help is answered inside (prints and exits 0). *value is the option's argument. */
 const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const char **value,
                                bool *bad);
+/* The same, but flags may come after words, too. */
+const struct opt *cmd_next_mixed(const struct cmd *c, int argc, char **argv, const char **value,
+                                 bool *bad);
 
 /* A closed stdin or stdout must not become the number of one of our own sockets; false: it can't be helped. */
 bool cmd_have_stdio(void);

@@ -214,7 +214,7 @@ static int cp_run(const struct cmd *cmd, int argc, char **argv)
     const char *value = NULL, *src, *dst;
     bool bad = false, json = false;
 
-    while ((o = cmd_next_opt(cmd, argc, argv, &value, &bad))) {
+    while ((o = cmd_next_mixed(cmd, argc, argv, &value, &bad))) {
         json |= strcmp(o->name, "json") == 0;
         c.follow |= strcmp(o->name, "follow-link") == 0;
         c.quiet |= strcmp(o->name, "quiet") == 0;

@@ -109,7 +109,7 @@ int fs_begin(const struct cmd *c, int argc, char **argv, int min, int max, struc
     int rc;
 
     f->e = (struct petri_error)PETRI_ERROR_INIT;
-    while ((o = cmd_next_opt(c, argc, argv, &value, &bad)))
+    while ((o = cmd_next_mixed(c, argc, argv, &value, &bad)))
         take_opt(f, o->name, value);
     if (bad)
         return 2;

@@ -97,8 +97,8 @@ static int logs_run(const struct cmd *c, int argc, char **argv)
             break;
     }
     if (!shown && job)
-        return cmd_fail(1, "no job %llu; petri jobs lists them", (unsigned long long)job);
-    return 0;
+        err_new(&e, ERR_NOT_FOUND, "no job %llu; petri jobs lists them", (unsigned long long)job);
+    return e ? cmd_fail_err(1, e, f.json) : 0;
 }
 
 static void print_event(const char *line, bool json)

@@ -12,6 +12,10 @@
 
 enum { MAX_OPTS = 64, LONG_BASE = 256, WORDS = 128 };
 
+/* Whether --json is among the flags, parsed or not: a mistake on the command line is an object, too. Set once, before
+ * a command runs. */
+static bool want_json;
+
 /* One line on stderr in one write; what a user or a sandbox wrote in it stays harmless. */
 static void say(const char *prefix, const char *fmt, va_list ap)
 {
@@ -51,19 +55,23 @@ int cmd_output_lost(int error, int status)
                  : status;
 }
 
+static void print_error(enum err_code code, const char *text)
+{
+    AUTOJSONW struct jsonw w = { 0 };
+    jw_obj(&w, NULL);
+    jw_obj(&w, "error");
+    jw_str(&w, "code", err_code_name(code));
+    jw_bytes(&w, "message", text, strlen(text));
+    jw_end_obj(&w);
+    jw_end_obj(&w);
+    printf("%s\n", w.out.p);
+}
+
 int cmd_fail_err(int status, struct err *e, bool json)
 {
     AUTOFREE char *text = e ? err_text(e) : str_dup("failed for a reason nobody gave");
-    if (json) {
-        AUTOJSONW struct jsonw w = { 0 };
-        jw_obj(&w, NULL);
-        jw_obj(&w, "error");
-        jw_str(&w, "code", err_code_name(e ? e->code : ERR_INTERNAL));
-        jw_bytes(&w, "message", text, strlen(text));
-        jw_end_obj(&w);
-        jw_end_obj(&w);
-        printf("%s\n", w.out.p);
-    }
+    if (json)
+        print_error(e ? e->code : ERR_INTERNAL, text);
     cmd_fail(status, "%s", text);
     err_free(e);
     return status;
@@ -71,7 +79,7 @@ int cmd_fail_err(int status, struct err *e, bool json)
 
 int cmd_usage(const struct cmd *c, const char *fmt, ...)
 {
-    AUTOFREE char *text = NULL;
+    AUTOFREE char *text = NULL, *whole = NULL;
     char path[64];
     va_list ap;
     va_start(ap, fmt);
@@ -79,8 +87,10 @@ int cmd_usage(const struct cmd *c, const char *fmt, ...)
         abort();
     va_end(ap);
     cmd_path(c, path);
-    return cmd_fail(c->usage_exit ? c->usage_exit : 2, "%s: %s; see petri %s --help", path, text,
-                    path);
+    whole = str_printf("%s: %s; see petri %s --help", path, text, path);
+    if (want_json)
+        print_error(ERR_USAGE, whole);
+    return cmd_fail(c->usage_exit ? c->usage_exit : 2, "%s", whole);
 }
 
 bool cmd_colour(FILE *out)
@@ -146,13 +156,18 @@ static const struct opt *show_help(const struct cmd *c)
     exit(fflush(stdout) || ferror(stdout) ? 1 : 0);
 }
 
-const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const char **value,
-                               bool *bad)
+/* `mixed`: flags may come after words; getopt_long moves those to the end. */
+static const struct opt *next_opt(const struct cmd *c, int argc, char **argv, bool mixed,
+                                  const char **value, bool *bad)
 {
     struct option longs[MAX_OPTS + 2] = { 0 };
     char shorts[2 * MAX_OPTS + 8] = "+:", *s = shorts + 2;
-    const char *word = (optind ? optind : 1) < argc ? argv[optind ? optind : 1] : NULL;
-    int got;
+    const char *word;
+    int got, at = optind ? optind : 1;
+
+    while (mixed && at < argc && (argv[at][0] != '-' || !argv[at][1]))
+        at++;
+    word = at < argc ? argv[at] : NULL;
 
     assert(c->n_opts <= MAX_OPTS);
     *bad = false;
@@ -174,7 +189,7 @@ const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const
         return NULL;
     }
     opterr = 0;
-    got = getopt_long(argc, argv, shorts, longs, NULL);
+    got = getopt_long(argc, argv, shorts + mixed, longs, NULL);
     *value = optarg;
     if (got < 0)
         return NULL;
@@ -193,6 +208,18 @@ const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const
     else
         cmd_usage(c, "option '-%c' needs a value (%s)", optopt, find_letter(c, optopt)->arg);
     return NULL;
+}
+
+const struct opt *cmd_next_opt(const struct cmd *c, int argc, char **argv, const char **value,
+                               bool *bad)
+{
+    return next_opt(c, argc, argv, false, value, bad);
+}
+
+const struct opt *cmd_next_mixed(const struct cmd *c, int argc, char **argv, const char **value,
+                                 bool *bad)
+{
+    return next_opt(c, argc, argv, true, value, bad);
 }
 
 /* --- commands -------------------------------------------------------------------------------- */
@@ -274,6 +301,8 @@ bool cmd_have_stdio(void)
 int cmd_exec(const struct cmd *c, int argc, char **argv)
 {
     optind = 0;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0 && !want_json; i++)
+        want_json = strcmp(argv[i], "--json") == 0;
     int status = c->run(c, argc, argv);
     if ((fflush(stdout) || ferror(stdout)) && !status) {
         int bad = c->usage_exit > 2 ? c->usage_exit : 1;

@@ -194,6 +194,18 @@ def test_man_pages_are_clean(tmp_path):
             assert p.stderr == "", p.stderr
 
 
+@pytest.mark.parametrize("args", [
+    ["run", "--json", "--nosuch"], ["run", "--json"], ["exec", "--json"], ["fork", "-n", "0", "--json"],
+    ["fsck", "--json", "x"], ["history", "--json", "x"], ["kill", "--json"], ["fs", "read", "--json"],
+    ["fs", "read", "a", "b", "--json"], ["cp", "a", "b", "--json"],
+])
+def test_mistakes_as_json(args):
+    r = petri(*args)
+    assert r.returncode in (2, 125) and len(r.stderr.splitlines()) == 1
+    e = json.loads(r.stdout)["error"]
+    assert e["code"] == "usage" and "petri: " + e["message"] == r.stderr.strip()
+
+
 # --- completion ------------------------------------------------------------------------------
 
 def bash(*words):
