@@ -47,11 +47,48 @@ int life_fail(struct err *e, bool json)
     return cmd_fail_err(1, e, json);
 }
 
+/* "2 cpus 2G 256 pids   network limited", of what is enforced; and what is not. */
+static void print_box(const struct json *live)
+{
+    const struct json *l = json_get(live, "limits"), *cpus = json_get(l, "cpus");
+    const struct json *net = json_get(live, "network");
+    uint64_t memory = 0, pids = 0;
+    char size[24];
+
+    if (cpus && !str_eq(json_str(l, "cpus_enforced"), "none"))
+        printf("   %g cpus", strtod(cpus->string, NULL));
+    if (json_u64(l, "memory", &memory) && !str_eq(json_str(l, "memory_enforced"), "none")) {
+        format_size(memory, size);
+        printf("   %s", size);
+    }
+    if (json_u64(l, "pids", &pids) && !str_eq(json_str(l, "pids_enforced"), "none"))
+        printf("   %llu pids", (unsigned long long)pids);
+    if (json_str(net, "policy"))
+        printf("   network %s", json_str(net, "policy"));
+}
+
+static void note_loose(const struct json *live)
+{
+    static const char *const names[] = { "memory", "cpus", "pids" };
+    AUTOSTR struct str loose = STR_INIT;
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTOFREE char *key = str_printf("%s_enforced", names[i]);
+        if (str_eq(json_str(json_get(live, "limits"), key), "none"))
+            str_addf(&loose, "%s%s", loose.len ? ", " : "", names[i]);
+    }
+    if (loose.len)
+        cmd_note("not enforced for this user on this machine: %s (petri doctor says why)", loose.p);
+}
+
 static void print_started(const struct life *f, const struct started *s, uint64_t us,
                           const char *word)
 {
     AUTOJSONW struct jsonw w = { 0 };
+    AUTOJSON struct json *live = NULL;
 
+    if (f->json || (!f->quiet && !s->was_running))
+        (void)sandbox_ask(&f->paths, s->id, "{\"op\":\"status\"}", &live, NULL);
     if (f->json) {
         jw_obj(&w, NULL);
         jw_str(&w, "id", s->id);
@@ -61,6 +98,8 @@ static void print_started(const struct life *f, const struct started *s, uint64_
         jw_bool(&w, "was_running", s->was_running);
         jw_double(&w, "ms", (double)us / 1000);
         jw_strv(&w, "missing", &s->missing);
+        if (json_get(live, "limits"))
+            jw_json(&w, "limits", json_get(live, "limits"));
         jw_end_obj(&w);
         puts(w.out.p);
         return;
@@ -69,9 +108,12 @@ static void print_started(const struct life *f, const struct started *s, uint64_
         return;
     if (s->was_running)
         printf("%s is running\n", s->name ? s->name : s->id);
-    else
-        printf("%s %s (%.0f ms)   next: petri shell | petri exec -- CMD\n",
-               s->name ? s->name : s->id, word, (double)us / 1000);
+    else {
+        printf("%s %s (%.0f ms)", s->name ? s->name : s->id, word, (double)us / 1000);
+        print_box(live);
+        printf("   next: petri shell | petri exec -- CMD\n");
+        note_loose(live);
+    }
     if (s->ids_note)
         cmd_note("%s", s->ids_note);
     for (size_t i = 0; i < s->missing.n; i++) {
@@ -119,7 +161,8 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
     if (!settle_process() || paths_find(&f.paths, &e) < 0)
         return life_fail(e, f.json);
     word = f.n_words ? f.words[0] : f.o.name;
-    rc = sandbox_find(&f.paths, word, f.o.workspace, &id, restart ? &e : NULL);
+    rc = restart ? sandbox_find(&f.paths, word, f.o.workspace, &id, &e)
+                 : sandbox_find_exact(&f.paths, word, f.o.workspace, &id, NULL);
     if (rc < 0 && restart)
         return life_fail(e, f.json);
     if ((rc = configure(c, &f, id)))
@@ -173,11 +216,15 @@ static int stop_one(struct life *f, const char *id, const char *word, struct err
     if (rc < 0)
         return rc;
     (void)state_read(&f->paths, id, &s, NULL);
+    const char *name = s.name ? s.name : id;
+    if (rc == 1)
+        return err_new(e, ERR_STOPPED,
+                       "sandbox '%s' was stopped already; petri start %s, or petri rm %s", name,
+                       name, name);
     if (f->json)
-        printf("{\"id\":\"%s\",\"state\":\"stopped\",\"was_running\":%s}\n", id,
-               rc == 1 ? "false" : "true");
+        printf("{\"id\":\"%s\",\"state\":\"stopped\",\"was_running\":true}\n", id);
     else if (!f->quiet)
-        printf("%s %s\n", s.name ? s.name : id, rc == 1 ? "was stopped already" : "stopped");
+        printf("%s stopped\n", name);
     return 0;
 }
 

@@ -68,8 +68,12 @@ char *flags_differ(const struct options *o, const struct state *s)
             continue;
         str_addf(&out, "%s--%.*s ", out.len ? ", " : "", (int)n, next.v[i]);
         add_shown(&out, next.v[i] + n + 1);
+        if (!old) {
+            str_add(&out, " (it was started without)");
+            continue;
+        }
         str_add(&out, " (it has ");
-        add_shown(&out, !old ? "none" : *old ? old : "it");
+        add_shown(&out, *old ? old : "it");
         str_add(&out, ")");
     }
     for (size_t i = 0; i < s->configured.n; i++) {

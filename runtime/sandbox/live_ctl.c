@@ -296,6 +296,8 @@ static void do_status(struct live *l, struct asker *a)
     jw_u64(&w, "pids", p->pids.value);
     jw_u64(&w, "disk", l->box.scratch.size);
     jw_str(&w, "memory_enforced", how[cgroup_enforced(l->box.cgroup, "memory")]);
+    jw_str(&w, "cpus_enforced", how[cgroup_enforced(l->box.cgroup, "cpus")]);
+    jw_str(&w, "pids_enforced", how[cgroup_enforced(l->box.cgroup, "pids")]);
     jw_str(&w, "disk_enforced", scratch_word(&l->box.scratch));
     jw_end_obj(&w);
     jw_u64(&w, "idle_timeout_ms", l->idle_ms);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/fs.h"
+#include "runtime/client/client.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
 #include "runtime/sandbox/flags.h"
@@ -33,6 +34,21 @@ void started_free_p(struct started *s)
     *s = (struct started){ 0 };
 }
 
+/* "bob, try-2": those that were made for the project, but are not its own. */
+static void others_of(const struct paths *paths, const char *root, struct str *out)
+{
+    struct state *v = NULL;
+    size_t n = 0;
+
+    (void)state_list(paths, &v, &n, NULL);
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq(v[i].project, root))
+            str_addf(out, "%s%s", out->len ? ", " : "", v[i].name ? v[i].name : v[i].id);
+        state_free_p(&v[i]);
+    }
+    free(v);
+}
+
 static int own_of(const struct paths *paths, const char *workspace, char **ret_id, struct err **e)
 {
     CLEANUP(project_free_p) struct project pr = { 0 };
@@ -49,16 +65,22 @@ static int own_of(const struct paths *paths, const char *workspace, char **ret_i
     id = fs_readlink(AT_FDCWD, link);
     dir = id && !strchr(id, '/') ? str_printf("%s/sandboxes/%s/state.json", paths->data, id) : NULL;
     if (!dir || !fs_exists(dir)) {
-        AUTOSTR struct str shown = STR_INIT;
+        AUTOSTR struct str shown = STR_INIT, others = STR_INIT;
         str_add_escaped(&shown, pr.root, strlen(pr.root));
+        others_of(paths, pr.root, &others);
+        if (others.len)
+            return err_new(e, ERR_NOT_FOUND,
+                           "%s has no sandbox of its own, but others: name one of %s, or petri "
+                           "start makes it",
+                           shown.p, others.p);
         return err_new(e, ERR_NOT_FOUND, "no sandbox for %s yet; petri start makes one", shown.p);
     }
     *ret_id = TAKE_PTR(id);
     return 0;
 }
 
-int sandbox_find(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
-                 struct err **e)
+int sandbox_find_exact(const struct paths *paths, const char *word, const char *workspace,
+                       char **ret_id, struct err **e)
 {
     AUTOFREE char *link = NULL, *id = NULL, *record = NULL;
     int rc;
@@ -77,6 +99,30 @@ int sandbox_find(const struct paths *paths, const char *word, const char *worksp
     if (!fs_exists(record))
         return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", word);
     *ret_id = TAKE_PTR(id);
+    return 0;
+}
+
+int sandbox_find(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
+                 struct err **e)
+{
+    CLEANUP(err_free_p) struct err *why = NULL;
+    const struct petri_client client = { .data = paths->data };
+    struct petri_sandbox found = { 0 };
+    struct petri_error said = PETRI_ERROR_INIT;
+    int rc = sandbox_find_exact(paths, word, workspace, ret_id, &why);
+
+    if (!word || rc != -ERR_NOT_FOUND) {
+        if (e)
+            *e = TAKE_PTR(why);
+        return rc;
+    }
+    rc = client_find(&client, word, NULL, &found, &said);
+    free(found.name);
+    free(found.sub);
+    if (rc < 0)
+        return err_new(e, str_eq(said.code, "invalid") ? ERR_INVALID : ERR_NOT_FOUND, "%s",
+                       said.message);
+    *ret_id = str_dup(found.id);
     return 0;
 }
 
@@ -252,7 +298,7 @@ int sandbox_start(const struct paths *paths, const char *word, struct options *o
     for (int i = 0; i < BUSY_TRIES; i++) {
         AUTOFREE char *id = NULL;
         err_free_p(&why);
-        rc = sandbox_find(paths, word, o->workspace, &id, &why);
+        rc = sandbox_find_exact(paths, word, o->workspace, &id, &why);
         if (rc == 0)
             return start_existing(paths, id, o, ret, e);
         if (rc != -ERR_NOT_FOUND)

@@ -18,8 +18,12 @@ struct started {
 };
 void started_free_p(struct started *s);
 
-/* The sandbox a word means, or the project's own (NULL): its id; ERR_NOT_FOUND where there is none. */
+/* The sandbox a word means (a name, an ID or the beginning of one), or the project's own (NULL): its id; ERR_NOT_FOUND
+ * where there is none. */
 int sandbox_find(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
+                 struct err **e);
+/* By its whole name or ID: for who makes what is not there. */
+int sandbox_find_exact(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
                  struct err **e);
 /* Whether a restart with these flags could work, as far as that can be known before. */
 int sandbox_check(const struct paths *paths, const char *id, const struct options *o,

@@ -34,6 +34,36 @@ def test_found_from_anywhere_in_the_project(life):
     one_line(life("status", cwd=other), "no sandbox for", "petri start")
 
 
+def test_by_the_beginning_of_its_id(life):
+    first, second = life.start(), life.start("other")
+    short = first["id"][:6]
+    if second["id"].startswith(short):
+        short = first["id"]
+    assert life("status", "--json", short).ok().json["id"] == first["id"]
+    life("snapshot", short).ok()
+    life("stop", short).ok()
+    one_line(life("stop", "zzzz"), "no sandbox 'zzzz'")
+    one_line(life("stop", "othre"), "did you mean 'other'")
+    assert life.start("beef")["created"]  # a new name is a name
+
+
+def test_the_others_are_named_where_the_own_is_gone(life):
+    life.start()
+    life.start("one")
+    life("rm", "-f", "proj-1").ok()
+    for cmd in ("status", "stop", "refresh", "snapshot"):
+        one_line(life(cmd), "others: name one of one", "petri start")
+
+
+def test_start_says_what_holds(life):
+    r = life("start").ok()
+    loose = [n for n in ("memory", "cpus", "pids") if life.status()["limits"][n + "_enforced"] == "none"]
+    assert "network " in r.out and ("2G" in r.out) == ("memory" not in loose) and ("2 cpus" in r.out) == ("cpus" not in loose)
+    assert ("not enforced for this user on this machine: " + ", ".join(loose) in r.err) if loose else r.err == ""
+    assert life.start()["limits"]["memory"] == 2 << 30
+    one_line(life("start", "--hide", "x"), "--hide x", "started without", "petri restart")
+
+
 def test_first_exec_makes_it(life):
     assert life.out("echo made") == "made\n"
     assert [s["own"] for s in life.ls().values()] == [True]
@@ -80,8 +110,9 @@ def test_files_survive_stop_and_start(life):
     life.start()
     life.sh("echo 1 > f; echo 2 > ~/g; echo 3 > /tmp/h; mkdir -m 700 d; echo 4 > d/i; chmod 0 d; rm README").ok()
     assert "proj-1 stopped" in life("stop").ok().out
-    assert "was stopped already" in life("stop").ok().out
-    assert life("stop", "--json").ok().json["was_running"] is False
+    assert one_line(life("stop"), "was stopped already", "petri start").rc == 1
+    r = life("stop", "--json").ok(1)
+    assert r.json["error"]["code"] == "stopped"
     r = one_line(life("exec", "--", "true"), "is stopped", "petri start")
     assert r.rc == 125
     life.start()
