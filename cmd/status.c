@@ -116,6 +116,27 @@ static void print_network(const struct state *s, const struct json *net)
            out);
 }
 
+/* "M package.json", "! editor" behind it: letters as petri diff --name-status has them. */
+static void print_first(const struct json *changes, uint64_t all)
+{
+    const struct json *first = json_arr(changes, "first");
+
+    for (size_t i = 0; first && i < first->n; i++) {
+        const char *path = json_str(first->items[i], "path"),
+                   *kind = json_str(first->items[i], "kind");
+        const char *flags = json_str(first->items[i], "flags");
+        AUTOSTR struct str shown = STR_INIT;
+        str_add_escaped(&shown, path ? path : "?", strlen(path ? path : "?"));
+        printf("  %c %s%s%s\n",
+               !kind || str_eq(kind, "mode") ? 'M'
+               : str_eq(kind, "type")        ? 'T'
+                                             : kind[0] - 'a' + 'A',
+               shown.p, flags && *flags ? "   ! " : "", flags ? flags : "");
+    }
+    if (first && all > first->n)
+        printf("  and %llu more: petri diff --stat\n", (unsigned long long)(all - first->n));
+}
+
 static void print_status(const struct state *s, const struct json *live, const struct json *changes)
 {
     const struct json *limits = json_get(live, "limits"), *events = json_arr(live, "events");
@@ -149,6 +170,7 @@ static void print_status(const struct state *s, const struct json *live, const s
         if (ig)
             printf(", %llu ignored files", (unsigned long long)ig);
         printf("\n");
+        print_first(changes, a + m + d);
         if (host)
             printf(
                 "the project changed since: %llu files; petri refresh lets the sandbox see them\n",

@@ -12,7 +12,7 @@
 #include "runtime/change/talk.h"
 
 /* A project of any size must not make `status` slow: beyond this the number is a lower bound. */
-enum { MAX_ENTRIES = 200000, MAX_DEPTH = 100 };
+enum { MAX_ENTRIES = 200000, MAX_DEPTH = 100, MAX_FIRST = 8 };
 
 struct drift {
     const struct record *r;
@@ -97,6 +97,24 @@ static void flags(struct jsonw *w, const struct changeset *c)
     jw_end_arr(w);
 }
 
+/* The first few by name, for a reader's first look; petri diff has them all. */
+static void paths(struct jsonw *w, const struct changeset *c)
+{
+    jw_arr(w, "first");
+    for (size_t i = 0; i < c->n && i < MAX_FIRST; i++) {
+        const struct change *ch = &c->v[i];
+        AUTOSTR struct str flags = STR_INIT;
+        jw_obj(w, NULL);
+        render_json_path(w, "path", ch->path);
+        jw_str(w, "kind", change_kind_name(ch->kind));
+        for (size_t k = 0; k < ch->n_risks; k++)
+            str_addf(&flags, "%s%s", flags.len ? " " : "", ch->risks[k].rule->code);
+        jw_str(w, "flags", flags.len ? flags.p : "");
+        jw_end_obj(w);
+    }
+    jw_end_arr(w);
+}
+
 static int look(void *arg, struct err **e)
 {
     const struct record *r = arg;
@@ -116,6 +134,7 @@ static int look(void *arg, struct err **e)
     jw_u64(&w, "ignored", t.ignored);
     jw_u64(&w, "refused", t.refused);
     flags(&w, &c);
+    paths(&w, &c);
     jw_str(&w, "change", c.id);
     jw_u64(&w, "host_changed", drift.changed);
     jw_bool(&w, "host_changed_at_least", drift.seen >= MAX_ENTRIES);

@@ -64,6 +64,14 @@ def test_start_says_what_holds(life):
     one_line(life("start", "--hide", "x"), "--hide x", "started without", "petri restart")
 
 
+def test_status_names_the_first_changes(life):
+    life.start()
+    life.sh("mkdir .vscode; echo {} > .vscode/tasks.json; for i in 1 2 3 4 5 6 7 8 9; do echo $i > f$i; done; echo x >> README").ok()
+    r = life("status").ok()
+    assert "  A .vscode/tasks.json   ! editor" in r.out and "  M README" in r.out and "and 3 more" in r.out
+    assert [c["kind"] for c in life.status()["changes"]["first"]].count("added") == 7
+
+
 def test_first_exec_makes_it(life):
     assert life.out("echo made") == "made\n"
     assert [s["own"] for s in life.ls().values()] == [True]
