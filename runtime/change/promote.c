@@ -177,6 +177,15 @@ static int say_nothing(const struct promotion *m)
 {
     size_t out = m->p.n - picks_count(&m->p, PICK_SKIPPED);
 
+    if (m->p.n + m->refs.n + m->p.notes.n == 0) { /* not even something that was not wanted */
+        AUTOFREE char *text =
+            str_printf("nothing to promote: %s holds what the project holds (petri diff, petri ls)",
+                       record_label(&m->r));
+        if (m->w.json)
+            promote_json(m, "nothing", text);
+        talk_note(text);
+        return 1;
+    }
     if (m->w.json)
         promote_json(m, out ? "held" : "nothing", NULL);
     promote_left_out(m);

@@ -59,16 +59,17 @@ def test_everything_at_once(world):
     assert not os.path.exists(os.path.join(world.project, "gone"))
     assert os.path.isdir(os.path.join(world.project, "empty"))
     assert os.stat(os.path.join(world.project, "run.sh")).st_mode & 0o777 == 0o644
-    assert "nothing to promote" in promote(world, "-y").out
+    assert "nothing to promote" in promote(world, "-y", rc=1).talk
     call(world, "undo")
     assert look(world.project) == before
 
 
 def test_nothing_to_do(world):
     Box(world)
-    assert "nothing to promote" in promote(world).out
-    j = promote(world, "--json").json
-    assert j["state"] == "nothing" and j["files"] == []
+    r = promote(world, rc=1)
+    assert r.out == "" and r.talk.startswith("petri: nothing to promote") and len(r.talk.splitlines()) == 1
+    j = promote(world, "--json", rc=1).json
+    assert j["error"]["code"] == j["state"] == "nothing" and j["files"] == []
 
 
 def test_asks_only_where_somebody_can_answer(world):
@@ -396,7 +397,7 @@ def test_both_did_the_same(world):
     Box(world).run("echo 2 > a; echo b > b")
     world.file("a", "2\n")
     world.file("b", "b\n")
-    assert "nothing to promote" in promote(world, "-y").out
+    assert "nothing to promote" in promote(world, "-y", rc=1).talk
 
 
 def test_an_added_file_meets_one_of_the_host(world):
@@ -587,7 +588,7 @@ def test_commits_come_home(repo):
         "".join(x + "\n" for x in git(repo.project, "for-each-ref", "refs/petri").stdout.splitlines()), "")
     assert helpers.read(os.path.join(repo.project, ".git", "config")) == config
     assert git(repo.project, "symbolic-ref", "HEAD").stdout.strip() == "refs/heads/main"
-    assert promote(repo, "-y", "--json").json["refs"] == []
+    assert promote(repo, "-y", "--json", rc=1).json["refs"] == []
 
 
 def test_no_hook_runs(repo):
