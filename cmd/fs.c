@@ -288,8 +288,13 @@ static int fs_rm_run(const struct cmd *c, int argc, char **argv)
     if (rc)
         return rc;
     if (petri_fs_rm(f.t.s, f.path, f.recursive ? PETRI_FS_RECURSIVE : 0, &f.e) < 0 &&
-        !(f.force && strcmp(f.e.code, "not_found") == 0))
+        !(f.force && strcmp(f.e.code, "not_found") == 0)) {
+        if (f.e.sys == EISDIR) {
+            size_t n = strlen(f.e.message);
+            snprintf(f.e.message + n, sizeof f.e.message - n, "; petri fs rm -r removes it");
+        }
         return fs_fail(&f);
+    }
     return fs_done(&f, argv[optind]);
 }
 

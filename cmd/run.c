@@ -24,6 +24,7 @@ static const struct opt run_opts[] = {
     { "tty", 't', NULL, "give the command a terminal (the default on a terminal)", NULL },
     { "no-tty", 'T', NULL, "give it none", NULL },
     { "keep", 0, NULL, "keep the sandbox and what it wrote, stopped", NULL },
+    { "detach", 'd', NULL, "refused: petri start, then petri exec -d", NULL },
     { "rm", 0, NULL, "throw the sandbox away afterwards (the default)", NULL },
     { "raw-terminal", 0, NULL, "do not filter what the command sends to the terminal", NULL },
     { "quiet", 'q', NULL, "no word from petri itself", NULL },
@@ -33,7 +34,7 @@ static const struct opt run_opts[] = {
 struct run_flags {
     struct options o;
     const char *agent, *profile;
-    bool json, quiet, raw, tty, no_tty;
+    bool json, quiet, raw, tty, no_tty, detach;
 };
 
 static void take_opt(struct run_flags *f, const char *name, const char *value)
@@ -42,8 +43,8 @@ static void take_opt(struct run_flags *f, const char *name, const char *value)
         const char *name;
         bool *flag;
     } table[] = {
-        { "tty", &f->tty },     { "no-tty", &f->no_tty }, { "raw-terminal", &f->raw },
-        { "quiet", &f->quiet }, { "json", &f->json },
+        { "tty", &f->tty },          { "no-tty", &f->no_tty }, { "detach", &f->detach },
+        { "raw-terminal", &f->raw }, { "quiet", &f->quiet },   { "json", &f->json },
     };
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         if (strcmp(table[i].name, name) == 0)
@@ -294,6 +295,10 @@ static int run_run(const struct cmd *c, int argc, char **argv)
         take_opt(&f, o->name, value);
     if (bad)
         return c->usage_exit;
+    if (f.detach)
+        return cmd_usage(c,
+                         "-d: a run ends with its command; in a sandbox that stays: petri start, "
+                         "petri exec -d -- CMD");
     for (int i = optind; i < argc; i++)
         strv_add(&f.o.argv, argv[i]);
     f.o.tty = !f.json && !f.no_tty && (f.tty || (isatty(0) && isatty(1)));

@@ -72,7 +72,9 @@ int undo_here(const struct op *v, size_t n, dev_t *ret_dev, ino_t *ret_ino, stru
         close_p(&fd);
         fd = up;
     }
-    return err_new(e, ERR_NOT_FOUND, "nothing was promoted into this project yet");
+    return err_new(e, ERR_NOT_FOUND,
+                   "nothing was promoted into this project yet (a sandbox's own files: petri "
+                   "rollback)");
 }
 
 static const char *state_of(const struct op *o, const struct standings *s)

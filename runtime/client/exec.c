@@ -144,8 +144,10 @@ static int failed(const struct petri_exec *x, const struct proto_failed *f, stru
                     x->cwd ? x->cwd : ".");
         break;
     case STAGE_USER:
-        client_fail(e, "unsupported", "user '%s': this sandbox can't run as it: %m",
-                    x->user ? x->user : "?");
+        client_fail(
+            e, "unsupported",
+            "user '%s': this sandbox can't run as it: %m (one that was started with -u 0 can)",
+            x->user ? x->user : "?");
         break;
     case STAGE_FORK:
         client_fail(e, "limit", "no more processes in sandbox '%s': %m", x->s->name);

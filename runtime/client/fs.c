@@ -11,6 +11,7 @@ static int refused(const struct petri_sandbox *s, const char *path, int error,
                    struct petri_error *e)
 {
     AUTOSTR struct str shown = STR_INIT;
+    AUTOFREE char *name = client_name_of(s->client, s->id);
 
     errno = error > 0 && error < 4096 ? error : EIO;
     int sys = errno;
@@ -22,7 +23,8 @@ static int refused(const struct petri_sandbox *s, const char *path, int error,
                 : sys == ENOSPC || sys == EDQUOT || sys == EMFILE       ? "limit"
                 : sys == EINVAL || sys == EISDIR || sys == ENAMETOOLONG ? "invalid"
                                                                         : "failed",
-                "'%s': %s in sandbox '%s'", shown.p ? shown.p : "", strerrordesc_np(sys), s->name);
+                "'%s' in sandbox '%s': %s", shown.p ? shown.p : "", name ? name : s->id,
+                strerrordesc_np(sys));
     if (e && e->size > offsetof(struct petri_error, sys))
         e->sys = sys;
     return -1;

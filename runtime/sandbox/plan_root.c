@@ -104,6 +104,10 @@ int plan_volume(const char *v, const struct paths *paths, struct plan_mounts *re
         if (path_below(dst, taken[i]))
             return err_new(e, ERR_DENIED, "-v '%s': %s is the sandbox's own", v, taken[i]);
     src = fs_realpath(spec);
+    if (!src && errno == ENOENT)
+        return err_new(e, ERR_INVALID, "-v '%s': '%s' is no path on this machine%s", v, spec,
+                       strchr(spec, '/') ? "; make it first"
+                                         : " (there are no named volumes); make it first");
     if (!src)
         return err_sys(e, "-v '%s': '%s'", v, spec);
     struct stat st;

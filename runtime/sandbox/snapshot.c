@@ -85,7 +85,9 @@ const struct snapshot *snapshot_find(const struct state *s, const char *id, stru
         if (strcmp(s->snaps[i].id, id) == 0)
             return &s->snaps[i];
     str_add_escaped(&shown, id, strlen(id) > 40 ? 40 : strlen(id));
-    err_new(e, ERR_NOT_FOUND, "no snapshot '%s' of sandbox '%s'; petri snapshot ls lists them",
+    err_new(e, ERR_NOT_FOUND,
+            "no snapshot '%s' of sandbox '%s'; petri snapshot ls lists them (petri undo takes a "
+            "promotion back)",
             shown.p ? shown.p : "", s->name ? s->name : s->id);
     return NULL;
 }

@@ -41,6 +41,8 @@ def refused(p, *args, rc=125, names=(), cwd=None):
     (["-e"], ["-e"]),
     (["--timeout"], ["timeout"]),
     (["--json=x", "--", "true"], ["json"]),
+    (["-d", "--", "true"], ["petri start", "petri exec -d"]),
+    (["-v", "nosuch:/x", "--", "true"], ["nosuch", "no named volumes"]),
 ], ids=str)
 def test_flags(world, args, names):
     refused(world, *args, names=names)
