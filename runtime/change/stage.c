@@ -97,8 +97,10 @@ static int own(int fd, const struct item *it, struct err **e)
     bool other = (it->new.uid != NODE_ANY &&st.st_uid != it->new.uid) ||
                  (it->new.gid != NODE_ANY &&st.st_gid != it->new.gid);
     if (other && fchown(fd, it->new.uid, it->new.gid) < 0)
-        return err_sys(e, "'%s' belongs to %u:%u and can't be given to them by you", it->path,
-                       it->new.uid, it->new.gid);
+        return err_sys(e,
+                       "'%s' belongs to %u:%u, and you can't make another file that does (chown or "
+                       "chgrp it to yourself, or promote only other paths)",
+                       it->path, it->new.uid, it->new.gid);
     if (it->new.xattrs)
         node_set_xattrs(fd, it->new.xattrs);
     if (fchmod(fd, it->new.mode) < 0)
