@@ -28,9 +28,11 @@
     { "on-net-failure", 0, "WORD", "its gateway died: restart it (the default), or stop the sandbox", "restart|stop" }, \
     { "publish", 'p', "[HOST:]PORT:PORT", "a port of this machine's loopback that leads to one inside", NULL }, \
     { "workspace", 0, "DIR", "the project, where it is not the one around here", "dir" }, \
+    { "workspace-path", 0, "DIR", "where the project is seen inside, beside its own path (/workspace)", NULL }, \
     { "workspace-mode", 0, "MODE", "overlay, copy or bind", "overlay|copy|bind" }, \
     { "read-only", 0, NULL, "no writes to the project's copy", NULL }, \
     { "hide", 0, "PATH", "a file, directory or pattern of the project that must not be seen", "file" }, \
+    { "protect", 0, "PATH", "a file, directory or pattern of the project that can't be written", "file" }, \
     { "agent", 0, "NAME", "with what is configured for this agent", NULL }, \
     { "profile", 0, "NAME", "a ready-made set of limits: untrusted, user or trusted", "untrusted|user|trusted" }, \
     { "name", 0, "NAME", "a name for the sandbox", NULL }, \

@@ -95,6 +95,10 @@ static int judge(const char *option, const char *value, const char *from, struct
     if (strcmp(option, "allow-domain") == 0 || strcmp(option, "deny-domain") == 0) {
         rc = net_rule_parse(from, value, &rule, e);
         net_rule_free_p(&rule);
+    } else if (strcmp(option, "workspace-path") == 0) {
+        AUTOFREE char *path = NULL;
+        if ((rc = options_check_workspace_path(value, &path, e)) < 0)
+            rc = err_wrap(e, "%s", from);
     } else if (strcmp(option, "publish") == 0 && (rc = net_publish_parse(value, &publish, e)) < 0) {
         rc = err_wrap(e, "%s", from);
     }

@@ -62,7 +62,9 @@ struct plan *plan_free(struct plan *p)
     strv_free_p(&p->env);
     free(p->cwd);
     free(p->project);
+    free(p->workspace);
     strv_free_p(&p->hide);
+    strv_free_p(&p->readonly);
     strv_free_p(&p->extra_lowers);
     strv_free_p(&p->missing);
     strv_free_p(&p->chain);

@@ -83,7 +83,9 @@ struct plan {
     ino_t project_ino;
     enum workspace_mode mode;
     bool read_only;
-    struct strv hide; /* relative to the project */
+    char *workspace;      /* inside: where the project is seen, beside its own path */
+    struct strv hide;     /* relative to the project */
+    struct strv readonly; /* relative to the project: can't be written inside */
     struct strv
         extra_lowers;    /* absolute: git directories of a worktree, sub-mounts: own overlays */
     struct strv missing; /* mounts below the project that stay out: the kernel's own, devices */

@@ -10,9 +10,8 @@
 
 const char *pick_name(enum pick_what w)
 {
-    static const char *const names[] = {
-        "taken", "held", "special", "hidden", "conflict", "skipped"
-    };
+    static const char *const names[] = { "taken",     "held",     "special", "hidden",
+                                         "read-only", "conflict", "skipped" };
     return names[w];
 }
 
@@ -87,6 +86,15 @@ static bool plain(mode_t m)
     return !m || S_ISREG(m) || S_ISLNK(m) || S_ISDIR(m);
 }
 
+/* It was written before the path was protected. What takes the place of a directory takes what is in it along. */
+static bool protected(const struct record *r, const struct change *ch)
+{
+    for (size_t i = 0; i < r->readonly.n; i++)
+        if (path_below(ch->path, r->readonly.v[i]) || path_below(r->readonly.v[i], ch->path))
+            return true;
+    return false;
+}
+
 /* True when the sandbox's file may go there as far as rules are concerned. */
 static bool may_go(struct picks *p, size_t i, const struct strv *allow)
 {
@@ -95,6 +103,8 @@ static bool may_go(struct picks *p, size_t i, const struct strv *allow)
 
     if (ch->flags & CHANGE_HIDDEN)
         picks_set(p, i, PICK_HIDDEN, "the path is hidden from sandboxes");
+    else if (protected(p->r, ch))
+        picks_set(p, i, PICK_READONLY, "the path is read-only for sandboxes (mounts.readonly)");
     else if (!plain(ch->new_mode))
         picks_set(p, i, PICK_SPECIAL, "a pipe, socket or device");
     else if (!plain(ch->old_mode))

@@ -8,6 +8,7 @@ enum pick_what {
     PICK_HELD,     /* a rule forbids it without --allow */
     PICK_SPECIAL,  /* a pipe, socket or device: never */
     PICK_HIDDEN,   /* at a path that the sandbox was not to see: never */
+    PICK_READONLY, /* at or around a path that can't be written inside: never */
     PICK_CONFLICT, /* the project's file changed meanwhile */
     PICK_SKIPPED,  /* it was not wanted: -p, --on-conflict theirs */
 };

@@ -84,7 +84,8 @@ void promote_json(const struct promotion *m, const char *state, const char *mess
     if (m->branch_commit)
         jw_str(&w, "commit", m->branch_commit);
     json_list(&w, m, "files", 1u << PICK_TAKE);
-    json_list(&w, m, "held", 1u << PICK_HELD | 1u << PICK_SPECIAL | 1u << PICK_HIDDEN);
+    json_list(&w, m, "held",
+              1u << PICK_HELD | 1u << PICK_SPECIAL | 1u << PICK_HIDDEN | 1u << PICK_READONLY);
     json_list(&w, m, "conflicts", 1u << PICK_CONFLICT);
     json_list(&w, m, "skipped", 1u << PICK_SKIPPED);
     jw_strv(&w, "refs", &m->refs);

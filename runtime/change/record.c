@@ -27,6 +27,7 @@ void record_free_p(struct record *r)
     free(r->project);
     free(r->top);
     strv_free_p(&r->hide);
+    strv_free_p(&r->readonly);
     strv_free_p(&r->workspaces);
     strv_free_p(&r->chain);
     for (size_t i = 0; i < r->n_snapshots; i++)
@@ -150,6 +151,7 @@ static int take(const struct json *j, struct record *r, struct err **e)
     if ((rc = take_words(j, r, e)) < 0 || (rc = take_snapshots(j, r, e)) < 0 ||
         (rc = take_list(j, "chain", layer_id_valid, &r->chain, e)) < 0 ||
         (rc = take_list(j, "hide", relative_valid, &r->hide, e)) < 0 ||
+        (rc = take_list(j, "readonly", relative_valid, &r->readonly, e)) < 0 ||
         (rc = take_list(j, "workspaces", absolute_valid, &r->workspaces, e)) < 0)
         return rc;
     if (r->workspaces.n == 0)

@@ -33,6 +33,7 @@ struct record {
     enum record_mode mode;
     enum record_ids ids;
     struct strv hide;       /* relative to the project */
+    struct strv readonly;   /* relative to the project */
     struct strv workspaces; /* absolute; [0] is the project, [i] lies in w<i> of each layer */
     struct strv chain;      /* frozen layers, bottom first */
     char *top;              /* the writable one */

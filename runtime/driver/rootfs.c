@@ -207,6 +207,7 @@ static int show_at(const struct rootfs *r, int root, int view, const char *dst, 
 static int add_workspace(const struct rootfs *r, int root, const char *src, unsigned index,
                          struct err **e)
 {
+    static const struct strv none = { 0 };
     const struct plan *p = r->plan;
     AUTOCLOSE int view = -1;
     struct workspace w = {
@@ -214,7 +215,8 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         .src = src,
         .index = index,
         .mode = p->mode,
-        .hide = index == 0 ? &p->hide : NULL,
+        .hide = index == 0 ? &p->hide : &none,
+        .protect = index == 0 ? &p->readonly : &none,
         .dev = index == 0 ? p->project_dev : 0,
         .ino = index == 0 ? p->project_ino : 0,
         .userns = r->project_userns,
@@ -231,26 +233,30 @@ static int add_workspace(const struct rootfs *r, int root, const char *src, unsi
         return rc;
     if (!path_below(src, p->project))
         return 0;
-    AUTOFREE char *dst = str_printf("/workspace%s", src + strlen(p->project));
+    AUTOFREE char *dst = str_printf("%s%s", p->workspace, src + strlen(p->project));
     return strcmp(dst, src) == 0 ? 0 : show_at(r, root, view, dst, e);
+}
+
+char *rootfs_twin(const struct plan *p, const char *dst)
+{
+    if (!p->project || strcmp(p->project, p->workspace) == 0)
+        return NULL;
+    if (path_below(dst, p->workspace))
+        return str_printf("%s%s", p->project, dst + strlen(p->workspace));
+    if (path_below(dst, p->project))
+        return str_printf("%s%s", p->workspace, dst + strlen(p->project));
+    return NULL;
 }
 
 /* -v: below the project it must show at both of the project's places. */
 static int add_volume(const struct rootfs *r, int root, const struct plan_mount *m, struct err **e)
 {
-    const char *project = r->plan->project;
+    AUTOFREE char *other = rootfs_twin(r->plan, m->dst);
     struct plan_mount twin = *m;
-    AUTOFREE char *other = NULL;
     int rc = add_bind(r, root, m, e);
 
-    if (rc < 0 || !project)
+    if (rc < 0 || !other)
         return rc;
-    if (path_below(m->dst, "/workspace"))
-        other = str_printf("%s%s", project, m->dst + strlen("/workspace"));
-    else if (path_below(m->dst, project))
-        other = str_printf("/workspace%s", m->dst + strlen(project));
-    if (!other || strcmp(other, m->dst) == 0)
-        return 0;
     twin.dst = other;
     return add_bind(r, root, &twin, e);
 }
@@ -300,7 +306,7 @@ static int make_places(const struct rootfs *r, int root, struct err **e)
     }
     for (size_t i = 0; p->project && i < p->extra_lowers.n + 2; i++) {
         AUTOCLOSE int dir = open(".", O_PATH | O_CLOEXEC), at = -1;
-        const char *dst = i == 0 ? p->project : i == 1 ? "/workspace" : p->extra_lowers.v[i - 2];
+        const char *dst = i == 0 ? p->project : i == 1 ? p->workspace : p->extra_lowers.v[i - 2];
         if ((rc = place_for(r, root, dir, dst, &at, e)) < 0)
             return rc;
     }
@@ -374,7 +380,7 @@ int rootfs_build(const struct rootfs *r, struct err **e)
     for (size_t i = 0; i < p->mounts.n; i++)
         if (p->mounts.v[i].user && (rc = add_volume(r, root, &p->mounts.v[i], e)) < 0)
             return rc;
-    if ((rc = add_bind(r, root, &init, e)) < 0)
+    if ((rc = rootfs_protect(p, root, e)) < 0 || (rc = add_bind(r, root, &init, e)) < 0)
         return rc;
     hide_hybrid();
     return 0;

@@ -9,5 +9,9 @@ int rootfs_add_overlay(const struct rootfs *r, int root, const struct plan_mount
                        struct err **e);
 /* The root of an image: its layers, and an upper of the sandbox's own. */
 int rootfs_image(const struct rootfs *r, struct err **e);
+/* The other place of the project's where `dst` shows; NULL: none. The caller frees it. */
+char *rootfs_twin(const struct plan *p, const char *dst);
+/* Makes what plan.readonly names read-only, at every place where it is seen. The last thing to be mounted. */
+int rootfs_protect(const struct plan *p, int root, struct err **e);
 int rootfs_overlay(const struct rootfs *r, const char *lowers, const char *like, const char *entry,
                    const char *at, struct err **e);

@@ -281,8 +281,7 @@ static void describe(const struct batch *b, struct kept *k)
             strv_add(&s->options, f->options.v[i]);
     for (size_t i = 0; i < f->labels.n; i++)
         strv_add(&s->labels, f->labels.v[i]);
-    for (size_t i = 0; i < f->hide.n; i++)
-        strv_add(&s->hide, f->hide.v[i]);
+    state_take_paths(s, k->plan);
     for (size_t i = 0; i < f->workspaces.n; i++)
         strv_add(&s->workspaces, f->workspaces.v[i]);
     for (size_t i = 0; i < f->image_layers.n; i++)

@@ -174,8 +174,18 @@ int kept_same_base(const struct state *s, const struct plan *p, struct err **e)
 struct keeping {
     struct live live;
     int store;
+    char *before; /* the record, as it was before this start; NULL: there was none */
     struct err *e;
 };
+
+/* A start that failed changes nothing: flags that can't be had are forgotten with it. */
+static void forget_start(struct keeping *k)
+{
+    AUTOFREE char *dir = state_dir(k->live.paths, k->live.state.id);
+    AUTOFREE char *path = path_join(dir, "state.json");
+    if (k->before)
+        (void)fs_write_atomic(AT_FDCWD, path, k->before, strlen(k->before), 0600, NULL);
+}
 
 /* The record is written while the launcher works. */
 static void write_record(struct live *l)
@@ -211,8 +221,10 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
     preparing_pipe = pipe;
     l->box = (struct box)BOX_INIT(l->plan, paths);
     k->store = TAKE_FD(from->store);
+    (void)state_text(paths, l->state.id, &k->before, NULL);
     if (kept_times(&l->state.options, &l->idle_ms, &l->life_ms, &k->e) < 0 ||
         live_up(l, &k->e) < 0) {
+        forget_start(k);
         say(pipe, k->e);
         _exit(1);
     }

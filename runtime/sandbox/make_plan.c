@@ -2,7 +2,6 @@
  * /etc below layers/. */
 #include <ctype.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,60 +131,6 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
     return 0;
 }
 
-/* "./a//b/" as "a/b"; NULL where nothing is left or a ".." leads elsewhere. */
-static char *tidy_relative(const char *h)
-{
-    AUTOSTR struct str s = STR_INIT;
-    AUTOFREE char *copy = str_dup(h);
-    char *save = NULL;
-    for (char *w = strtok_r(copy, "/", &save); w; w = strtok_r(NULL, "/", &save)) {
-        if (strcmp(w, "..") == 0)
-            return NULL;
-        if (strcmp(w, ".") != 0)
-            str_addf(&s, "%s%s", s.len ? "/" : "", w);
-    }
-    return s.len ? str_take(&s) : NULL;
-}
-
-/* What a pattern matches in the project, whose own path may hold stars and brackets too. */
-static void hide_matches(struct plan *p, const char *pattern)
-{
-    AUTOSTR struct str s = STR_INIT;
-    glob_t g = { 0 };
-
-    for (const char *c = p->project; *c; c++)
-        str_addf(&s, strchr("*?[]\\", *c) ? "\\%c" : "%c", *c);
-    str_addf(&s, "/%s", pattern);
-    if (glob(s.p, GLOB_NOSORT | GLOB_PERIOD, NULL, &g) == 0)
-        for (size_t k = 0; k < g.gl_pathc; k++) {
-            const char *rel = g.gl_pathv[k] + strlen(p->project) + 1;
-            if (!str_ends(g.gl_pathv[k], "/.") && !str_ends(g.gl_pathv[k], "/.."))
-                strv_add(&p->hide, rel);
-        }
-    globfree(&g);
-}
-
-/* A relative path or glob of --hide as the paths it names; names that do not exist yet count too. */
-static int take_hide(const struct options *o, struct plan *p, struct err **e)
-{
-    for (size_t i = 0; i < o->hide.n; i++) {
-        const char *h = o->hide.v[i];
-        bool outside = h[0] == '/' && !path_below(h, p->project);
-        AUTOFREE char *rel =
-            outside ? NULL : tidy_relative(h[0] == '/' ? h + strlen(p->project) : h);
-        if (!rel)
-            return err_new(e, ERR_INVALID,
-                           "--hide '%s': a path or pattern inside the project, like .env or "
-                           "'*.pem'",
-                           h);
-        if (strpbrk(rel, "*?["))
-            hide_matches(p, rel);
-        else
-            strv_add(&p->hide, rel);
-    }
-    return 0;
-}
-
 static int take_project(const struct options *o, const struct paths *paths, const char *cwd,
                         struct plan *p, struct err **e)
 {
@@ -214,7 +159,7 @@ static int take_project(const struct options *o, const struct paths *paths, cons
                        "--workspace-mode bind: '%s' below the project is no ordinary file system; "
                        "unmount it, or use overlay or copy",
                        pr.missing.v[0]);
-    return take_hide(o, p, e);
+    return plan_project_paths(o, p, e);
 }
 
 static int read_env_file(const char *file, struct strv *ret, struct err **e)
@@ -279,7 +224,7 @@ static void set_env(struct plan *p, const struct strv *asked)
 static int take_cwd(const struct options *o, bool host, const char *cwd, struct plan *p,
                     struct err **e)
 {
-    const char *top = host ? p->project : "/workspace";
+    const char *top = host ? p->project : p->workspace;
     if (o->workdir) {
         if (!*o->workdir)
             return err_new(e, ERR_INVALID, "-w '': a directory is needed");
@@ -332,8 +277,7 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         if ((rc = plan_volume(o->volumes.v[i], paths, &volumes, e)) < 0)
             return rc;
     for (size_t i = 0; i < volumes.n; i++)
-        if (strcmp(volumes.v[i].dst, "/workspace") == 0 ||
-            strcmp(volumes.v[i].dst, p->project) == 0)
+        if (path_below(p->workspace, volumes.v[i].dst) || path_below(p->project, volumes.v[i].dst))
             return err_new(e, ERR_DENIED,
                            "-v '%s': that is the project's own place; use --workspace DIR "
                            "--workspace-mode bind",
@@ -348,6 +292,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
     if (!host)
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
     if (!host && (rc = plan_resolver(paths, p, e)) < 0)
+        return rc;
+    if ((rc = plan_judge_workspace(p, e)) < 0)
         return rc;
     for (size_t i = 0; i < volumes.n; i++) {
         plan_make_room(p, volumes.v[i].dst);

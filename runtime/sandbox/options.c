@@ -13,6 +13,7 @@ void options_free_p(struct options *o)
     strv_free_p(&o->volumes);
     strv_free_p(&o->labels);
     strv_free_p(&o->hide);
+    strv_free_p(&o->protect);
     strv_free_p(&o->allow_domains);
     strv_free_p(&o->deny_domains);
     strv_free_p(&o->net_ports);
@@ -71,10 +72,12 @@ bool options_set(struct options *o, const char *name, const char *value)
         { "net-bytes", NULL, &o->net_bytes, NULL },
         { "on-net-failure", NULL, &o->on_net_failure, NULL },
         { "workspace", NULL, &o->workspace, NULL },
+        { "workspace-path", NULL, &o->workspace_path, NULL },
         { "workspace-mode", NULL, &o->mode, NULL },
         { "read-only", NULL, NULL, &o->read_only },
         { "keep", NULL, NULL, &o->keep },
         { "hide", &o->hide, NULL, NULL },
+        { "protect", &o->protect, NULL, NULL },
         { "name", NULL, &o->name, NULL },
         { "label", &o->labels, NULL, NULL },
         { "idle-timeout", NULL, &o->idle_timeout, NULL },
@@ -114,9 +117,9 @@ bool options_configure(struct options *o, const char *name, const char *value)
 
 bool options_is_list(const char *flag)
 {
-    static const char *const lists[] = { "env",         "env-file", "volume",
-                                         "hide",        "label",    "allow-domain",
-                                         "deny-domain", "net-port", "publish" };
+    static const char *const lists[] = { "env",      "env-file", "volume",       "hide",
+                                         "protect",  "label",    "allow-domain", "deny-domain",
+                                         "net-port", "publish" };
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
         if (str_starts(flag, lists[i]) && flag[strlen(lists[i])] == '=')
             return true;

@@ -6,8 +6,8 @@
 #include "runtime/network/policy.h"
 
 struct options {
-    struct strv argv, env, env_files, volumes, labels, hide;
-    const char *workdir, *user, *image, *network, *workspace, *mode, *name;
+    struct strv argv, env, env_files, volumes, labels, hide, protect;
+    const char *workdir, *user, *image, *network, *workspace, *workspace_path, *mode, *name;
     const char *memory, *cpus, *pids, *disk, *timeout, *max_output;
     struct strv allow_domains, deny_domains, net_ports, publish;
     const char *net_rate, *net_bytes, *on_net_failure;
@@ -32,6 +32,9 @@ bool options_is_list(const char *flag);
 void options_restore(struct options *o, const struct strv *given);
 /* 1 to 63 letters, digits, '-', '_' or '.', beginning with a letter or digit. */
 int options_check_name(const char *flag, const char *name, struct err **e);
+
+/* Where a project can be seen as far as that does not depend on it: the path in its shortest form. */
+int options_check_workspace_path(const char *path, char **ret, struct err **e);
 
 /* What must stay open while the sandbox runs: locks on layers and on the copy of /etc. */
 struct plan_holds {

@@ -41,6 +41,7 @@ static const struct member {
     M(LIST, configured),
     M(LIST, labels),
     M(LIST, hide),
+    M(LIST, readonly),
     M(LIST, workspaces),
     M(LIST, image_layers),
     M(LIST, chain),
@@ -76,6 +77,16 @@ void state_free_p(struct state *s)
     *s = (struct state){ 0 };
 }
 
+void state_take_paths(struct state *s, const struct plan *p)
+{
+    strv_free_p(&s->hide);
+    strv_free_p(&s->readonly);
+    for (size_t i = 0; i < p->hide.n; i++)
+        strv_add(&s->hide, p->hide.v[i]);
+    for (size_t i = 0; i < p->readonly.n; i++)
+        strv_add(&s->readonly, p->readonly.v[i]);
+}
+
 void state_from_plan(struct state *s, const struct plan *p, const struct ids *ids)
 {
     static const char *const modes[] = { "overlay", "copy", "bind" };
@@ -98,8 +109,7 @@ void state_from_plan(struct state *s, const struct plan *p, const struct ids *id
     s->ids = str_dup(ids_mode_name(ids->mode));
     for (size_t i = 0; i < p->labels.n; i++)
         strv_add(&s->labels, p->labels.v[i]);
-    for (size_t i = 0; i < p->hide.n; i++)
-        strv_add(&s->hide, p->hide.v[i]);
+    state_take_paths(s, p);
     for (size_t i = 0; i < p->image_layers.n; i++)
         strv_add(&s->image_layers, p->image_layers.v[i]);
     strv_add(&s->workspaces, p->project);

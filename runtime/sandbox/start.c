@@ -215,6 +215,7 @@ static int start_existing(const struct paths *paths, const char *id, struct opti
         (rc = layers_compact(paths, &k.state, LAYERS_LONG, e)) < 0)
         return rc;
     flags_record(&k.state, &flags, o);
+    state_take_paths(&k.state, k.plan);
     free(k.plan->top);
     k.plan->top = str_printf("%s/changes/%s", paths->data, k.state.top);
     layers_of(paths, &k.state.chain, &k.plan->chain);

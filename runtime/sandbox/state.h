@@ -29,7 +29,7 @@ struct state {
     uint64_t user_uid, user_gid; /* the same user on disk */
     struct strv options;         /* flags as they were given: "memory=1G" */
     struct strv configured;      /* those of them that came from configuration */
-    struct strv labels, hide, workspaces;
+    struct strv labels, hide, readonly, workspaces;
     struct strv image_layers; /* of its image when it was made, top first */
     struct strv chain;        /* frozen layers, bottom first; `top` takes the writes */
     struct snapshot *snaps;
@@ -46,6 +46,8 @@ void state_free_p(struct state *s);
 
 /* What a plan says, in a record's words; ids as planned. */
 void state_from_plan(struct state *s, const struct plan *p, const struct ids *ids);
+/* What may not be seen and what may not be written, as this start has it. */
+void state_take_paths(struct state *s, const struct plan *p);
 /* Seconds of the epoch as "2026-01-31T12:00:00Z"; now. */
 char *state_now(void);
 

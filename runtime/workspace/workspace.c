@@ -55,7 +55,7 @@ static int mirror_dir(const struct workspace *w, int lower, int mask, const char
 }
 
 /* A layer with a whiteout for every hidden name: the sandbox finds nothing there, and what it makes
- * there is its own. */
+ * there is its own. Where it may make nothing, an empty file takes the name. */
 static int make_mask(const struct workspace *w, int lower, int mask, struct err **e)
 {
     for (size_t i = 0; i < w->hide->n; i++) {
@@ -68,9 +68,63 @@ static int make_mask(const struct workspace *w, int lower, int mask, struct err 
         }
         if (rc < 0)
             return rc;
-        if (rc == 0 && mknodat(mask, path, S_IFCHR, 0) < 0 && errno != EEXIST)
+        mode_t kind = strv_has(w->protect, path) ? S_IFREG | 0444 : S_IFCHR;
+        if (rc == 0 && mknodat(mask, path, kind, 0) < 0 && errno != EEXIST)
             return err_sys(e, "hide '%s'", path);
     }
+    return 0;
+}
+
+static int make_empty(const struct workspace *w, int dir, const char *path, struct err **e)
+{
+    if (mkdirat(dir, path, 0755) < 0)
+        return errno == EEXIST ? 0 : err_sys(e, "protect '%s'", path);
+    return fchownat(dir, path, w->uid, w->gid, AT_SYMLINK_NOFOLLOW) < 0
+               ? err_sys(e, "protect '%s'", path)
+               : 0;
+}
+
+/* A name that can't be written must be there to be mounted on. What is not in the project is an empty directory,
+ * in a layer that is nobody's change. */
+static int make_places(const struct workspace *w, int lower, int mask, struct err **e)
+{
+    for (size_t i = 0; i < w->protect->n; i++) {
+        AUTOFREE char *path = str_dup(w->protect->v[i]);
+        int rc = 0;
+        if (faccessat(lower, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+            continue;
+        for (char *s = strchr(path, '/'); s && rc >= 0; s = strchr(s + 1, '/')) {
+            *s = '\0';
+            if ((rc = mirror_dir(w, lower, mask, path, e)) == 1)
+                rc = make_empty(w, mask, path, e);
+            *s = '/';
+        }
+        if (rc < 0 || (rc = make_empty(w, mask, path, e)) < 0)
+            return rc;
+    }
+    return 0;
+}
+
+/* The layer between project and sandbox, where there must be one; its name is added to `lowers`. */
+static int add_mask(const struct workspace *w, int lower, bool hide, struct str *lowers,
+                    struct err **e)
+{
+    AUTOCLOSE int mask = -1;
+    struct stat st;
+    char m[16];
+    int rc;
+
+    if (!w->protect->n && !(hide && w->hide->n))
+        return 0;
+    name_of(m, 'm', w->index);
+    if ((rc = make_dir(m, &mask, e)) < 0)
+        return rc;
+    if (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, m, &st) < 0)
+        return err_sys(e, "prepare the mask of '%s'", w->src);
+    if ((hide && (rc = make_mask(w, lower, mask, e)) < 0) ||
+        (rc = make_places(w, lower, mask, e)) < 0)
+        return rc;
+    str_addf(lowers, "%s:", m);
     return 0;
 }
 
@@ -127,13 +181,12 @@ static int same_project(const struct workspace *w, int fd, struct err **e)
 
 static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
 {
-    char l[16], m[16], at[16], up[64], work[64], entry[16];
-    AUTOCLOSE int clone = -1, place = -1, lower = -1, mask = -1, merged = -1;
+    char l[16], at[16], up[64], work[64], entry[16];
+    AUTOCLOSE int clone = -1, place = -1, lower = -1, merged = -1;
     AUTOSTR struct str lowers = STR_INIT;
     int rc;
 
     name_of(l, 'l', w->index);
-    name_of(m, 'm', w->index);
     name_of(at, 'w', w->index);
     name_of(entry, 'w', w->index);
     stack_lowers(w->plan, entry, &lowers);
@@ -149,16 +202,8 @@ static int overlay(const struct workspace *w, int *ret_fd, struct err **e)
         return rc;
     if ((rc = make_upper(w, lower, up, work, e)) < 0)
         return rc;
-    if (w->hide && w->hide->n) {
-        struct stat st;
-        if ((rc = make_dir(m, &mask, e)) < 0)
-            return rc;
-        if (fstat(lower, &st) < 0 || own_like(w, AT_FDCWD, m, &st) < 0)
-            return err_sys(e, "prepare the mask of '%s'", w->src);
-        if ((rc = make_mask(w, lower, mask, e)) < 0)
-            return rc;
-        str_addf(&lowers, "%s:", m);
-    }
+    if ((rc = add_mask(w, lower, true, &lowers, e)) < 0)
+        return rc;
     str_add(&lowers, l);
     if ((rc = make_dir(at, &merged, e)) < 0 ||
         (rc = mount_overlay(w, lowers.p, up, work, at, e)) < 0)
@@ -185,6 +230,8 @@ static int copied(const struct workspace *w, int *ret_fd, struct err **e)
         return rc;
     if ((rc = copy_tree(src, dst, w->hide, w->uid, w->gid, e)) < 0)
         return err_wrap(e, "copy '%s'", w->src);
+    if ((rc = make_places(w, dst, dst, e)) < 0)
+        return rc;
     *ret_fd = TAKE_FD(dst);
     return 0;
 }
@@ -233,6 +280,8 @@ static int copied_once(const struct workspace *w, int *ret_fd, struct err **e)
         return err_sys(e, "open the copy of '%s'", w->src);
     name_of(at, 'w', w->index);
     stack_lowers(w->plan, base + 3, &lowers);
+    if ((rc = add_mask(w, dst, false, &lowers, e)) < 0)
+        return rc;
     lowers.p[lowers.len - 1] = '\0';
     if ((rc = make_upper(w, dst, up, work, e)) < 0 || (rc = make_dir(at, &merged, e)) < 0 ||
         (rc = mount_overlay(w, lowers.p, up, work, at, e)) < 0)

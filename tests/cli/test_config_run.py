@@ -10,7 +10,6 @@ import helpers
 from life import life  # noqa: F401
 from test_config import BLOCK, config, schema_keys, user_file
 
-NOBODY = "can't be had in this version"
 
 
 def box(**keys):
@@ -187,10 +186,12 @@ KEYS = {
     "network.publish": publish,
     "mounts.workspace_writable": seen("mounts.workspace_writable", False,
                                       "touch x 2>/dev/null && echo yes || echo no", "no\n"),
-    "mounts.workspace_path": refused("mounts.workspace_path", "/elsewhere", NOBODY),
+    "mounts.workspace_path": seen("mounts.workspace_path", "/srv/app", "ls -d /workspace /srv/app 2>/dev/null; true",
+                                  "/srv/app\n"),
     "mounts.workspace_mode": bind,
     "mounts.persist_caches": recorded("mounts.persist_caches", False, "caches=off"),
-    "mounts.readonly": refused("mounts.readonly", ["README"], NOBODY),
+    "mounts.readonly": seen("mounts.readonly", ["README", "docs"], "(echo x >README) 2>/dev/null || echo no; "
+                            "mkdir -p docs/x 2>/dev/null || echo no", "no\nno\n"),
     "mounts.hide": hide,
     "mounts.extra": extra,
     "bypass_tools": bypass,
@@ -248,6 +249,12 @@ def test_bad_files(petri, text):
 def test_a_domain_that_is_none(petri):
     path = user_file(petri, box(**{"network.allow": ["a..b"]}))
     assert f"{path}:1:" in petri.sh("true").ok(125).talk
+
+
+def test_a_place_that_is_the_systems(petri):
+    path = user_file(petri, box(**{"mounts.workspace_path": "/usr/src"}))
+    r = petri.sh("true").ok(125)
+    assert f"{path}:1:" in r.talk and "--workspace-path '/usr/src'" in r.talk
 
 
 def test_flags_win(petri):

@@ -239,7 +239,7 @@ def test_bash_commands_and_options():
     (["run", "--workspace-mode", "="], {"overlay", "copy", "bind"}),
     (["completion", ""], set(SHELLS)),
     (["completion", "f"], {"fish"}),
-    (["run", "-m", "5M", "--works"], {"--workspace", "--workspace-mode"}),
+    (["run", "-m", "5M", "--works"], {"--workspace", "--workspace-mode", "--workspace-path"}),
     (["run", "-m", ""], set()),
     (["run", "--", "--js"], set()),
     (["run", "make", "--js"], set()),
