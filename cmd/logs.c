@@ -101,6 +101,19 @@ static int logs_run(const struct cmd *c, int argc, char **argv)
     return e ? cmd_fail_err(1, e, f.json) : 0;
 }
 
+static void print_promote(const struct json *j)
+{
+    AUTOSTR struct str why = STR_INIT;
+    uint64_t files = 0, stay = 0;
+
+    json_u64(j, "files", &files);
+    json_u64(j, "stay", &stay);
+    if (json_str(j, "error"))
+        str_add_escaped(&why, json_str(j, "error"), strlen(json_str(j, "error")));
+    printf("  %llu went to the project, %llu stay%s%s", (unsigned long long)files,
+           (unsigned long long)stay, why.len ? ": " : "", why.len ? why.p : "");
+}
+
 static void print_event(const char *line, bool json)
 {
     AUTOJSON struct json *j = NULL;
@@ -115,7 +128,10 @@ static void print_event(const char *line, bool json)
         return;
     who = json_str(j, "name") ? json_str(j, "name") : json_str(j, "id");
     str_add_escaped(&name, who ? who : "-", strlen(who ? who : "-"));
-    printf("%s  %-10s  %s\n", json_str(j, "time"), json_str(j, "event"), name.p);
+    printf("%s  %-10s  %s", json_str(j, "time"), json_str(j, "event"), name.p);
+    if (str_eq(json_str(j, "event"), "promote"))
+        print_promote(j);
+    puts("");
 }
 
 void life_lines(const char *path, bool follow, void (*print)(const char *line, bool json),

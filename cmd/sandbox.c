@@ -158,7 +158,7 @@ static int rm_one(const struct life *f, const char *word, struct err **e)
         return -ERR_UNSUPPORTED;
     }
     state_free_p(&s);
-    if (f->force && (rc = sandbox_stop(&f->paths, id, e)) < 0)
+    if (f->force && (rc = sandbox_stop(&f->paths, id, NULL, e)) < 0)
         return rc;
     if (state_lock(&f->paths, id, &lock, NULL) < 0)
         return err_new(e, ERR_BUSY, "'%s' is running; petri stop %s, or petri rm -f %s", word, word,

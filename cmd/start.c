@@ -168,7 +168,7 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
     if ((rc = configure(c, &f, id)))
         return rc;
     if (restart) {
-        if (sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, &e) < 0)
+        if (sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, NULL, &e) < 0)
             return life_fail(e, f.json);
     }
     if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)
@@ -202,16 +202,46 @@ static int each(const struct cmd *c, int argc, char **argv,
     for (int i = 0; i < (f.n_words ? f.n_words : 1); i++) {
         AUTOFREE char *id = NULL;
         const char *word = f.n_words ? f.words[i] : NULL;
-        if (sandbox_find(&f.paths, word, NULL, &id, &e) < 0 || act(&f, id, word, &e) < 0)
+        int rc = sandbox_find(&f.paths, word, NULL, &id, &e);
+        if (rc == 0 && (rc = act(&f, id, word, &e)) > 0)
+            status = 1; /* it said why */
+        if (rc < 0)
             status = life_fail(TAKE_PTR(e), f.json);
     }
     return status;
 }
 
+/* What promotion.auto brought into the project, and what it left in the sandbox. */
+static void print_promotion(const struct json *p)
+{
+    const struct json *stays = json_arr(p, "stays");
+    uint64_t files = 0, journal = 0, stay = 0;
+
+    json_u64(p, "files", &files);
+    json_u64(p, "journal", &journal);
+    json_u64(p, "stay", &stay);
+    if (files)
+        printf("promoted %llu file%s, journal %llu.   take it back: petri undo\n",
+               (unsigned long long)files, files == 1 ? "" : "s", (unsigned long long)journal);
+    for (size_t i = 0; stays && i < stays->n; i++) {
+        AUTOFREE char *text = str_printf("%s (%s)", json_str(stays->items[i], "path"),
+                                         json_str(stays->items[i], "reason"));
+        AUTOSTR struct str line = STR_INIT;
+        str_add_escaped(&line, text, strlen(text));
+        printf("stays in the sandbox: %s\n", line.p);
+    }
+    if (stays && stay > stays->n)
+        printf("stays in the sandbox: %llu more (petri diff)\n",
+               (unsigned long long)(stay - stays->n));
+}
+
 static int stop_one(struct life *f, const char *id, const char *word, struct err **e)
 {
     AUTOSTATE struct state s = { 0 };
-    int rc = sandbox_stop(&f->paths, id, e);
+    AUTOJSON struct json *j = NULL;
+    AUTOJSONW struct jsonw w = { 0 };
+    int rc = sandbox_stop(&f->paths, id, &j, e);
+    const struct json *promotion = json_get(j, "promotion");
 
     if (rc < 0)
         return rc;
@@ -221,11 +251,26 @@ static int stop_one(struct life *f, const char *id, const char *word, struct err
         return err_new(e, ERR_STOPPED,
                        "sandbox '%s' was stopped already; petri start %s, or petri rm %s", name,
                        name, name);
-    if (f->json)
-        printf("{\"id\":\"%s\",\"state\":\"stopped\",\"was_running\":true}\n", id);
-    else if (!f->quiet)
+    if (f->json) {
+        jw_obj(&w, NULL);
+        jw_str(&w, "id", id);
+        jw_str(&w, "state", "stopped");
+        jw_bool(&w, "was_running", true);
+        if (promotion)
+            jw_json(&w, "promotion", promotion);
+        jw_end_obj(&w);
+        puts(w.out.p);
+    } else if (!f->quiet) {
         printf("%s stopped\n", name);
-    return 0;
+        if (promotion)
+            print_promotion(promotion);
+    }
+    if (!json_str(promotion, "error"))
+        return 0;
+    if (!f->json)
+        cmd_note("%s keeps its changes, nothing was promoted: %s", name,
+                 json_str(promotion, "error"));
+    return 1;
 }
 
 static int stop_run(const struct cmd *c, int argc, char **argv)

@@ -71,11 +71,12 @@ static bool allowed(const struct strv *allow, const char *path, const char *code
     return false;
 }
 
-static char *forbidden(const struct change *ch, const struct strv *allow)
+static char *forbidden(const struct change *ch, const struct pick_rules *rules)
 {
     for (size_t i = 0; i < ch->n_risks; i++) {
         const struct risk_rule *rule = ch->risks[i].rule;
-        if (rule->class == RISK_REFUSE && !allowed(allow, ch->path, rule->code))
+        bool held = rule->class == RISK_REFUSE || (rule->class == RISK_READ && rules->unread);
+        if (held && !allowed(rules->allow, ch->path, rule->code))
             return str_printf("%s: %s", rule->code, rule->reason);
     }
     return NULL;
@@ -96,10 +97,10 @@ static bool protected(const struct record *r, const struct change *ch)
 }
 
 /* True when the sandbox's file may go there as far as rules are concerned. */
-static bool may_go(struct picks *p, size_t i, const struct strv *allow)
+static bool may_go(struct picks *p, size_t i, const struct pick_rules *rules)
 {
     const struct change *ch = &p->s->c.v[i];
-    AUTOFREE char *rule = forbidden(ch, allow);
+    AUTOFREE char *rule = forbidden(ch, rules);
 
     if (ch->flags & CHANGE_HIDDEN)
         picks_set(p, i, PICK_HIDDEN, "the path is hidden from sandboxes");
@@ -164,15 +165,16 @@ static int look_host(struct drift *d, const char *path, struct pick *k, struct e
     return node_look(dir, name, &k->host, &k->seen, e);
 }
 
-static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *allow,
-                 enum on_conflict how, struct err **e)
+static int judge(struct picks *p, struct drift *d, size_t i, const struct pick_rules *rules,
+                 struct err **e)
 {
     const struct change *ch = &p->s->c.v[i];
+    enum on_conflict how = rules->on_conflict;
     struct pick *k = &p->v[i];
     const char *why;
     int rc;
 
-    bool goes = may_go(p, i, allow);
+    bool goes = may_go(p, i, rules);
     if ((rc = look_host(d, ch->path, k, goes ? e : NULL)) < 0)
         return goes ? err_wrap(e, "'%s'", ch->path) : 0;
     if (!goes)
@@ -190,8 +192,8 @@ static int judge(struct picks *p, struct drift *d, size_t i, const struct strv *
     return how == CONFLICT_MERGE ? merge(p, d, i, e) : 0;
 }
 
-int picks_make(const struct record *r, struct source *s, int root, const struct strv *allow,
-               enum on_conflict how, struct picks *ret, struct err **e)
+int picks_make(const struct record *r, struct source *s, int root, const struct pick_rules *rules,
+               struct picks *ret, struct err **e)
 {
     CLEANUP(picks_free_p) struct picks p = { .r = r, .s = s, .root = root, .n = s->c.n };
     int rc;
@@ -203,7 +205,7 @@ int picks_make(const struct record *r, struct source *s, int root, const struct 
         return rc;
     drift_init(&p.drift, r, s, p.base, root);
     for (size_t i = 0; i < p.n; i++)
-        if ((rc = judge(&p, &p.drift, i, allow, how, e)) < 0)
+        if ((rc = judge(&p, &p.drift, i, rules, e)) < 0)
             return rc;
     picks_settle(&p);
     *ret = p;

@@ -27,6 +27,12 @@ struct pick {
 
 enum on_conflict { CONFLICT_FAIL, CONFLICT_THEIRS, CONFLICT_OURS, CONFLICT_MERGE };
 
+struct pick_rules {
+    const struct strv *allow; /* paths and codes of risks that may go nevertheless */
+    enum on_conflict on_conflict;
+    bool unread; /* nobody looks at it: what must be read stays too */
+};
+
 struct picks {
     const struct record *r;
     struct source *s;
@@ -40,8 +46,8 @@ struct picks {
 };
 
 /* Judges every change. `allow`: paths or codes of risks. */
-int picks_make(const struct record *r, struct source *s, int root, const struct strv *allow,
-               enum on_conflict how, struct picks *ret, struct err **e);
+int picks_make(const struct record *r, struct source *s, int root, const struct pick_rules *rules,
+               struct picks *ret, struct err **e);
 void picks_free_p(struct picks *p);
 /* What hangs together goes together or not at all: a directory's files and what takes its place. */
 void picks_settle(struct picks *p);

@@ -303,17 +303,22 @@ int promote_main(const char *data, int argc, char **argv)
     struct promotion m = {
         .data = data, .root = -1, .j = { .fd = -1 }, .s = { .sock = -1 }, .p = { .root = -1 }
     };
-    enum on_conflict how;
+    struct pick_rules rules = { .allow = &m.allow };
     struct err *e = NULL;
     int status = 0;
 
     words_split(argc, argv, &m.w);
+    if (words_has(&m.w,
+                  "auto")) { /* the end of a sandbox, promotion.auto: only what harms nobody */
+        strv_add(&m.w.settings, "on-conflict=theirs");
+        rules.unread = true;
+    }
     m.tty = isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
     signal(SIGIO, SIG_IGN); /* leases, drift.c */
-    if (library_start(&e) < 0 || on_conflict(&m, &how, &e) < 0 ||
+    if (library_start(&e) < 0 || on_conflict(&m, &rules.on_conflict, &e) < 0 ||
         journal_open(data, &m.j, &e) < 0 || recover_all(&m.j, talk_note, &e) < 0 ||
         promote_load(&m, &e) < 0 || check_review(&m, &e) < 0 ||
-        picks_make(&m.r, &m.s, m.root, &m.allow, how, &m.p, &e) < 0 || decide(&m, &status, &e) < 0)
+        picks_make(&m.r, &m.s, m.root, &rules, &m.p, &e) < 0 || decide(&m, &status, &e) < 0)
         return talk_fail(e, m.w.json);
     return status;
 }

@@ -66,11 +66,12 @@ int sandbox_ask(const struct paths *paths, const char *id, const char *request, 
     return -rc;
 }
 
-int sandbox_stop(const struct paths *paths, const char *id, struct err **e)
+int sandbox_stop(const struct paths *paths, const char *id, struct json **ret, struct err **e)
 {
+    const char *request = ret ? "{\"op\":\"stop\",\"promote\":true}" : "{\"op\":\"stop\"}";
     AUTOJSON struct json *j = NULL;
     AUTOCLOSE int lock = -1;
-    int rc = sandbox_ask(paths, id, "{\"op\":\"stop\"}", &j, NULL);
+    int rc = sandbox_ask(paths, id, request, ret ? ret : &j, NULL);
 
     if (rc == 0)
         return 0;

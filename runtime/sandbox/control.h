@@ -10,8 +10,9 @@
 /* One request to the keeper, and its answer; ERR_STOPPED where none runs. */
 int sandbox_ask(const struct paths *paths, const char *id, const char *request, struct json **ret,
                 struct err **e);
-/* Ends it; 1: it was not running. */
-int sandbox_stop(const struct paths *paths, const char *id, struct err **e);
+/* Ends it; 1: it was not running. With `ret` it promotes by itself where that is configured: *ret, NULL where it was
+ * not running, has it as "promotion". */
+int sandbox_stop(const struct paths *paths, const char *id, struct json **ret, struct err **e);
 int sandbox_snapshot(const struct paths *paths, const char *id, const char *message,
                      char **ret_snap, uint64_t *ret_paused_ms, struct err **e);
 int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *snap,

@@ -354,10 +354,9 @@ static void on_tick(struct live *l)
         l->active_ms = now;
         watch_disk(l);
     }
-    if (l->life_ms && now - l->started_ms >= l->life_ms)
-        l->ending = true;
-    if (l->idle_ms && !busy && now - l->active_ms >= l->idle_ms)
-        l->ending = true;
+    if ((l->life_ms && now - l->started_ms >= l->life_ms) ||
+        (l->idle_ms && !busy && now - l->active_ms >= l->idle_ms))
+        l->ending = l->promote = true;
     n = busy ? TICK_MIN_MS : l->tick_ms * 2;
     n = n > TICK_MAX_MS ? TICK_MAX_MS : n;
     if (l->idle_ms && n > l->idle_ms / 2)
@@ -413,9 +412,11 @@ void live_down(struct live *l)
     denied_free_p(&l->denied);
     remove_sockets(l);
     box_free_p(&l->box);
+    if (live_promotes(l))
+        live_promote(l);
     /* whoever asked for the end hears of it when it has come */
     close_p(&l->lock);
     for (size_t i = 0; i < LIVE_MAX_CLIENTS; i++)
         if (l->askers[i].fd >= 0)
-            live_answer(&l->askers[i], "{\"state\":\"stopped\"}");
+            live_answer(&l->askers[i], l->farewell ? l->farewell : "{\"state\":\"stopped\"}");
 }

@@ -53,6 +53,8 @@ struct live {
     uint64_t hit_ms[3]; /* when memory, processes and disk were last at their limit; 0: never */
     uint64_t oom_kills, pids_hits;
     bool ending;
+    bool promote;   /* this end is one that promotion.auto means */
+    char *farewell; /* to who asked for the end; NULL: nothing but that it has come */
     struct denied_list denied;
     struct job **jobs;
     size_t n_jobs;
@@ -96,6 +98,10 @@ void live_net_json(struct live *l, struct jsonw *w);
 void live_net_show(struct live *l, struct asker *a);
 void live_net_denied(struct live *l, struct asker *a, const struct json *r);
 void live_net_rules(struct live *l, struct asker *a, const struct json *r, bool allow);
+
+/* live_promote.c, when the walls are down. */
+bool live_promotes(const struct live *l);
+void live_promote(struct live *l);
 
 /* live_jobs.c */
 int job_start(struct live *l, const struct json *request, unsigned *ret_number, struct err **e);

@@ -386,6 +386,7 @@ static void answer(struct live *l, struct asker *a, const struct json *r)
         do_status(l, a);
     } else if (strcmp(op, "stop") == 0) {
         l->ending = true; /* live_down() answers */
+        l->promote = json_bool(r, "promote");
     } else if (strcmp(op, "layer") == 0 || strcmp(op, "snapshot") == 0) {
         do_layer(l, a, json_str(r, "message"), strcmp(op, "snapshot") == 0);
     } else if (strcmp(op, "rollback") == 0) {

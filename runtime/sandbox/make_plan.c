@@ -103,11 +103,6 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
             return err_new(e, ERR_INVALID, "--label '%s': write it as KEY=VALUE", o->labels.v[i]);
         strv_add(&p->labels, o->labels.v[i]);
     }
-    if (o->promote_on_stop)
-        return err_new(
-            e, ERR_UNSUPPORTED,
-            "--promote-on-stop (promotion.auto): not in this version; leave it out and say "
-            "petri promote after petri stop");
     if (o->caches && strcmp(o->caches, "off") != 0 && !strv_has(&o->configured, "caches=on"))
         return err_new(
             e, ERR_UNSUPPORTED,
