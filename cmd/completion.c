@@ -1,11 +1,12 @@
 /* cmd/completion.c - `petri completion bash|zsh|fish`: scripts made from the descriptors.
  *
- * A word of an option or operand comes from its `complete` field: file, dir, command, user, petri, one of `lists`,
- * or the words themselves ("a|b|c").
+ * A word of an option or operand comes from its `complete` field: file, dir, command, user, petri, key (of the
+ * configuration), one of `lists`, or the words themselves ("a|b|c").
  */
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "runtime/config/keys.h"
 
 /* What petri itself is asked for at the moment: a function each. */
 static const struct {
@@ -52,6 +53,10 @@ static void quoted(FILE *out, const char *text, const char *also)
 /* "a|b" as "a b" */
 static void words(FILE *out, const char *list)
 {
+    for (size_t i = 0; i < n_config_keys && !strcmp(list, "key"); i++)
+        fprintf(out, "%s%s", i ? " " : "", config_keys[i].name);
+    if (!strcmp(list, "key"))
+        return;
     for (; *list; list++)
         fputc(*list == '|' ? ' ' : *list, out);
 }

@@ -307,6 +307,7 @@ static const struct cmd config_get = {
     .usage = "[--json] KEY",
     .opts = get_opts,
     .n_opts = ARRAY_LEN(get_opts),
+    .complete = "key",
     .usage_exit = 2,
     .run = get_run,
 };
@@ -319,8 +320,19 @@ static const struct cmd config_set = {
                 "petri config set --user network allowlist\tfor all projects",
     .opts = set_opts,
     .n_opts = ARRAY_LEN(set_opts),
+    .complete = "key",
     .usage_exit = 2,
     .run = config_set_run,
+};
+static const struct cmd config_unset_ = {
+    .name = "unset",
+    .summary = "take one value out of a file; comments and layout stay",
+    .usage = "[--user | --project] KEY",
+    .opts = set_opts,
+    .n_opts = ARRAY_LEN(set_opts),
+    .complete = "key",
+    .usage_exit = 2,
+    .run = config_unset_run,
 };
 static const struct cmd config_schema_ = {
     .name = "schema",
@@ -347,10 +359,9 @@ static const struct cmd config_untrust = {
     .run = config_untrust_run,
 };
 
-static const struct cmd *const subs[] = { &config_show,    &config_get,
-                                          &config_set,     &config_check,
-                                          &config_schema_, &config_trust,
-                                          &config_untrust, NULL };
+static const struct cmd *const subs[] = { &config_show,   &config_get,     &config_set,
+                                          &config_unset_, &config_check,   &config_schema_,
+                                          &config_trust,  &config_untrust, NULL };
 
 extern const struct cmd cmd_config;
 const struct cmd cmd_config = {
@@ -363,6 +374,7 @@ const struct cmd cmd_config = {
         "only tighten until you trust it.",
     .examples = "petri config show --origin\tall values and where they come from\n"
                 "petri config set network allowlist\tchange one in this project\n"
+                "petri config unset network\ttake it out again\n"
                 "petri config trust\tlet this project's file loosen things",
     .subs = subs,
     .usage_exit = 2,

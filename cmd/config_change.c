@@ -1,4 +1,4 @@
-/* cmd/config_change.c - petri config set, trust, untrust. */
+/* cmd/config_change.c - petri config set, unset, trust, untrust. */
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
@@ -108,6 +108,39 @@ int config_set_run(const struct cmd *c, int argc, char **argv)
     if (write_file(path, out.p, out.len, &e) < 0)
         return cmd_fail_err(1, e, false);
     cmd_note("%s: %s = %s", path, config_keys[key].name, value);
+    return 0;
+}
+
+int config_unset_run(const struct cmd *c, int argc, char **argv)
+{
+    CLEANUP(config_words_free_p) struct config_words w = { 0 };
+    AUTOFREE char *path = NULL, *text = NULL;
+    AUTOSTR struct str out = STR_INIT;
+    struct err *e = NULL;
+    bool found = false;
+    size_t len = 0;
+    int key;
+
+    if (!config_parse(c, argc, argv, 1, 1, &w) || (key = config_key_of(c, w.operands.v[0])) < 0)
+        return 2;
+    if (w.user && w.project)
+        return cmd_usage(c, "--user or --project, not both");
+    if (!(path = file_to_set(w.user, &e)))
+        return cmd_fail_err(1, e, false);
+    if (fs_exists(path) && fs_read(AT_FDCWD, path, JSONC_MAX_SIZE, &text, &len, &e) < 0)
+        return cmd_fail_err(1, e, false);
+    if (text && config_unset(text, len, (size_t)key, &out, &found, &e) < 0) {
+        AUTOFREE char *why = err_text(e);
+        err_free(e);
+        return cmd_fail(1, "%s:%s", path, why);
+    }
+    if (!found)
+        return cmd_fail(
+            1, "'%s' is not set in %s; petri config show --origin says where values come from",
+            config_keys[key].name, path);
+    if (write_file(path, out.p, out.len, &e) < 0)
+        return cmd_fail_err(1, e, false);
+    cmd_note("%s: %s is not set any more", path, config_keys[key].name);
     return 0;
 }
 

@@ -15,5 +15,6 @@ bool config_parse(const struct cmd *c, int argc, char **argv, size_t least, size
 int config_key_of(const struct cmd *c, const char *word);
 
 int config_set_run(const struct cmd *c, int argc, char **argv);
+int config_unset_run(const struct cmd *c, int argc, char **argv);
 int config_trust_run(const struct cmd *c, int argc, char **argv);
 int config_untrust_run(const struct cmd *c, int argc, char **argv);

@@ -84,5 +84,11 @@ char *config_schema(void);
 int config_edit(const char *text, size_t len, size_t key, const char *value, struct str *ret,
                 struct err **e);
 
+/* Takes a key out of it; *ret_found: it was there. What is left is as it was. */
+int config_unset(const char *text, size_t len, size_t key, struct str *ret, bool *ret_found,
+                 struct err **e);
+/* The last word of a key as other agents write it; NULL: only ours. */
+const char *config_other_spelling(const char *name);
+
 /* A ready-made set of values: "resources.memory=1G"; NULL: no such profile. */
 const char *const *config_profile(const char *name);

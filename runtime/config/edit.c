@@ -83,10 +83,10 @@ static void insert(const struct edit *x, uint32_t object, const char *name, cons
     }
 }
 
-static const char *other_spelling(const char *path)
+const char *config_other_spelling(const char *name)
 {
-    return strcmp(path, "network.allow") == 0  ? "allowedDomains"
-           : strcmp(path, "network.deny") == 0 ? "deniedDomains"
+    return strcmp(name, "network.allow") == 0  ? "allowedDomains"
+           : strcmp(name, "network.deny") == 0 ? "deniedDomains"
                                                : NULL;
 }
 
@@ -109,8 +109,8 @@ int config_edit(const char *text, size_t len, size_t key, const char *value, str
         if ((dot = strchr(word, '.')))
             *dot = '\0';
         found = jsonc_get(&j, at, word);
-        if (!found && !dot && other_spelling(config_keys[key].name))
-            found = jsonc_get(&j, at, other_spelling(config_keys[key].name));
+        if (!found && !dot && config_other_spelling(config_keys[key].name))
+            found = jsonc_get(&j, at, config_other_spelling(config_keys[key].name));
         if (found && !dot) {
             splice(&x, j.nodes[found].start, j.nodes[found].end, value);
             return 0;

@@ -188,6 +188,40 @@ def test_set_keeps_comments(petri):
     config(petri, "check").ok()
 
 
+def test_unset(petri):
+    path = petri.file("petri.json", """{
+  // ours
+  "sandbox": {
+    "image": "host", // as it is
+    "resources": { "memory": "1G", "pids": 99 },
+    "network": "none"
+  },
+}
+""", 0o640)
+    assert config(petri, "get", "resources.memory").ok().out == "1G\n"
+    for key in ("resources.memory", "network", "resources.pids"):
+        config(petri, "unset", key).ok()
+    assert helpers.read(path).decode() == """{
+  // ours
+  "sandbox": {
+    "image": "host" // as it is
+  },
+}
+"""
+    assert os.stat(path).st_mode & 0o777 == 0o640
+    assert config(petri, "get", "resources.memory").ok().out == "2G\n"
+    r = config(petri, "unset", "resources.memory").ok(1)
+    assert "is not set in " + path in r.talk and "--origin" in r.talk
+    config(petri, "set", "--user", "resources.pids", "99").ok()
+    config(petri, "unset", "resources.pids").ok(1)
+    config(petri, "unset", "--user", "resources.pids").ok()
+    assert config(petri, "get", "resources.pids").ok().out == "256\n"
+    config(petri, "unset").ok(2)
+    assert "did you mean" in config(petri, "unset", "resources.memroy").ok(2).talk
+    petri.file("petri.json", "{")
+    assert ":1:1:" in config(petri, "unset", "image").ok(1).talk
+
+
 def test_set_makes_the_file(petri):
     os.unlink(os.path.join(petri.project, "petri.json"))
     os.mkdir(os.path.join(petri.project, ".git"))

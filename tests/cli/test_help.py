@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from helpers import BIN
+from test_config import schema_keys
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -249,6 +250,9 @@ def test_bash_commands_and_options():
     (["run", "--image", "hos"], {"host"}),
     (["help", "do"], {"doctor"}),
     (["nothing", ""], set()),
+    (["config", "get", "resources.m"], {"resources.memory"}),
+    (["config", "set", "--user", "mounts.r"], {"mounts.readonly"}),
+    (["config", "unset", "promotion"], {"promotion.auto"}),
 ])
 def test_bash_values(words, want):
     assert bash(*words) == want
@@ -256,6 +260,14 @@ def test_bash_values(words, want):
 
 def test_bash_programs():
     assert "env" in bash("run", "-m", "5M", "en") and "env" in bash("run", "--", "en")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_keys_are_completed(shell):
+    """Those of the key table, after get, set and unset."""
+    keys = [k["x-petri"]["key"] for k in schema_keys(json.loads(petri("config", "schema").stdout))]
+    script = petri("completion", shell).stdout
+    assert len(keys) > 30 and script.count(" ".join(keys)) == 3
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -1,6 +1,6 @@
 /* Any bytes: the reader refuses them with a place, or gives a document whose walk visits every node once
  * and whose strings are UTF-8. The first byte chooses a key that is then set: the result reads back, and
- * setting it again changes nothing. */
+ * setting it again changes nothing; taken out it is gone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +26,17 @@ static uint32_t walk(const struct jsonc *j, uint32_t node)
     return n;
 }
 
+/* What is taken out is gone, and the rest still reads. */
+static void unset_one(const char *text, size_t size, size_t key, bool there)
+{
+    AUTOSTR struct str out = STR_INIT, again = STR_INIT;
+    bool found = false;
+
+    if (config_unset(text, size, key, &out, &found, NULL) < 0 || (there && !found) ||
+        config_unset(out.p ? out.p : "", out.len, key, &again, &found, NULL) < 0 || found)
+        abort();
+}
+
 static void set_one(const char *text, size_t size, size_t key)
 {
     AUTOSTR struct str out = STR_INIT, again = STR_INIT;
@@ -39,6 +50,7 @@ static void set_one(const char *text, size_t size, size_t key)
     if (config_edit(out.p, out.len, key, "\"fuzzed\"", &again, NULL) < 0 || again.len != out.len ||
         memcmp(again.p, out.p, out.len) != 0)
         abort();
+    unset_one(out.p, out.len, key, true);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -60,5 +72,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (walk(&j, 0) != j.n)
         abort();
     set_one(text, size - 1, data[0] % n_config_keys);
+    unset_one(text, size - 1, data[0] % n_config_keys, false);
     return 0;
 }

@@ -126,6 +126,48 @@ static void editing(void)
     }
 }
 
+static const struct {
+    const char *in, *key, *want; /* NULL: it is not there */
+} unsets[] = {
+    { "{\n  // mine\n  \"sandbox\": {\n    \"image\": \"a\",\n    \"runtime\": \"crun\"\n  }\n}\n",
+      "image", "{\n  // mine\n  \"sandbox\": {\n    \"runtime\": \"crun\"\n  }\n}\n" },
+    { "{\n  \"sandbox\": {\n    \"image\": \"a\",\n    \"runtime\": \"crun\"\n  }\n}\n", "runtime",
+      "{\n  \"sandbox\": {\n    \"image\": \"a\"\n  }\n}\n" },
+    { "{\n  \"sandbox\": {\n    \"image\": \"a\", // one, two\n    \"runtime\": \"crun\", /* x "
+      "*/\n  },\n}\n",
+      "runtime",
+      "{\n  \"sandbox\": {\n    \"image\": \"a\", // one, two\n    /* x */\n  },\n}\n" },
+    { "{\"sandbox\":{\"image\":\"a\", \"runtime\":\"crun\", \"keep_alive\":true}}", "runtime",
+      "{\"sandbox\":{\"image\":\"a\", \"keep_alive\":true}}" },
+    { "{\"sandbox\":{\"image\":\"a\" /* , */ , \"runtime\":\"crun\"}}", "runtime",
+      "{\"sandbox\":{\"image\":\"a\" /* , */ }}" },
+    { "{\"sandbox\":{\"image\":\"a\"}}", "image", "{\"sandbox\":{}}" },
+    { "{\n  \"sandbox\": {\n    \"limits\": { \"total\": { \"disk\": \"1G\" } },\n    \"image\": "
+      "\"a\"\n  }\n}\n",
+      "limits.total.disk", "{\n  \"sandbox\": {\n    \"image\": \"a\"\n  }\n}\n" },
+    { "{\"sandbox\":{\"resources\":{\"memory\":\"1G\" /* why */}}}", "resources.memory",
+      "{\"sandbox\":{\"resources\":{ /* why */}}}" },
+    { "{\"sandbox\":{\"network\":\"none\"}}", "network", "{\"sandbox\":{}}" },
+    { "{\"sandbox\":{\"network\":{\"policy\":\"none\",\"allowedDomains\":[\"x\"]}}}",
+      "network.allow", "{\"sandbox\":{\"network\":{\"policy\":\"none\"}}}" },
+    { "{\"sandbox\":{\"network\":\"none\"}}", "network.allow", NULL },
+    { "{\"sandbox\":{}}", "image", NULL },
+    { "{}", "image", NULL },
+    { "[]", "image", NULL },
+};
+
+static void unsetting(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(unsets); i++) {
+        AUTOSTR struct str out = STR_INIT;
+        size_t key = (size_t)key_find(unsets[i].key), len = strlen(unsets[i].in);
+        bool found = false;
+        CHECK(config_unset(unsets[i].in, len, key, &out, &found, NULL) == 0, "%s", unsets[i].in);
+        CHECK(found == (unsets[i].want != NULL), "%s", unsets[i].in);
+        CHECK_STR(out.p, unsets[i].want ? unsets[i].want : unsets[i].in);
+    }
+}
+
 /* The table itself: names once, defaults and aliases right, groups together. */
 static void table(void)
 {
@@ -161,6 +203,7 @@ int main(void)
     table();
     options();
     editing();
+    unsetting();
     check_scratch_end();
     return check_done();
 }
