@@ -66,7 +66,14 @@ static uint32_t word_node(const struct walk *w, uint32_t node, size_t i)
     return at ? at : node;
 }
 
-static void take(const struct walk *w, int key, const char *name, uint32_t node)
+/* The name is put together only for a mistake: a large file has tens of thousands of values. */
+static void wrong_value(const struct walk *w, uint32_t node, const char *path, const char *why)
+{
+    AUTOFREE char *full = full_name(w, "", path);
+    wrong(w, node, "%s: %s", full, why);
+}
+
+static void take(const struct walk *w, int key, const char *path, uint32_t node)
 {
     const struct config_key *k = &config_keys[key];
     AUTOSTRV struct strv words = { 0 };
@@ -74,9 +81,9 @@ static void take(const struct walk *w, int key, const char *name, uint32_t node)
     bool open = false, ok = !bad;
 
     if (bad)
-        wrong(w, node, "%s: %s", name, bad);
+        wrong_value(w, node, path, bad);
     if (k->type == KEY_KEYS && w->s->layer == LAYER_PROJECT) {
-        wrong(w, node, "%s: only the user's and the system's files can lock keys", name);
+        wrong_value(w, node, path, "only the user's and the system's files can lock keys");
         return;
     }
     for (size_t i = 0; ok && i < words.n; i++) {
@@ -84,7 +91,7 @@ static void take(const struct walk *w, int key, const char *name, uint32_t node)
         AUTOFREE char *why = has ? subst_check(words.v[i], w->s) : key_check(k, words.v[i]);
         open |= has;
         if (why)
-            wrong(w, word_node(w, node, i), "%s: %s", name, why);
+            wrong_value(w, word_node(w, node, i), path, why);
     }
     if (!ok || !w->counts)
         return;
@@ -122,17 +129,17 @@ static void group(const struct walk *w, const char *parent, uint32_t node)
         return;
     }
     for (uint32_t i = jsonc_first(j, node); i; i = jsonc_after(j, node, i)) {
-        AUTOFREE char *name = jsonc_text(j, i), *full = full_name(w, parent, name);
-        AUTOFREE char *path = str_printf("%s%s%s", parent, *parent ? "." : "", name);
+        AUTOFREE char *name = jsonc_text(j, i);
+        AUTOFREE char *path = *parent ? str_printf("%s.%s", parent, name) : str_dup(name);
         bool plain = !strchr(name, '.') && *name;
         int key = plain ? key_find(path) : -1;
 
-        if (plain && key_is_group(path) && (key < 0 || j->nodes[i + 1].type == JSON_OBJECT))
+        if (plain && (key < 0 || j->nodes[i + 1].type == JSON_OBJECT) && key_is_group(path))
             group(w, path, i + 1);
         else if (key >= 0)
-            take(w, key, full, i + 1);
+            take(w, key, path, i + 1);
         else if (plain && w->agent && !*parent && (key = key_find_flat(name)) >= 0)
-            take(w, key, full, i + 1);
+            take(w, key, path, i + 1);
         else
             unknown(w, parent, name, i);
     }

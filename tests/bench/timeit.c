@@ -11,7 +11,7 @@
  * return 0. @A@ in a word is a token drawn for each sample. With `random`, so are a variable @E@, an exit
  * status @S@ and stdin, the command is `probe echo`, and rc is 0 where it was given back all of them.
  *
- * Prints one JSON object per sample: case, round, ms, user_ms, sys_ms, rc, out, err.
+ * Prints one JSON object per sample: case, round, ms, user_ms, sys_ms, rss_kb, rc, out, err.
  * Uses:  libc only, linked statically.
  * Crash: launchers end when their pipe closes; what a sample started is its own business.
  */
@@ -51,6 +51,7 @@ struct bench_case {
 
 struct sample {
     double ms, user_ms, sys_ms;
+    long rss_kb;
     int rc;
     char out[2048], err[512];
 };
@@ -230,6 +231,7 @@ static void run_one(char **argv, char **envp, const struct draw *d, struct sampl
     if (rc != 0)
         snprintf(ret->err, sizeof(ret->err), "%s: %s", argv[0], strerror(rc));
     ret->rc = rc ? 127 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ret->rss_kb = ru.ru_maxrss;
     ret->user_ms = ru.ru_utime.tv_sec * 1e3 + ru.ru_utime.tv_usec / 1e3;
     ret->sys_ms = ru.ru_stime.tv_sec * 1e3 + ru.ru_stime.tv_usec / 1e3;
 }
@@ -396,8 +398,9 @@ int main(int argc, char **argv)
             idle(gap);
             get_sample(c, &s);
             printf("{\"case\":\"%s\",\"round\":%d,\"ms\":%.4f,\"user_ms\":%.3f,\"sys_ms\":%.3f,"
+                   "\"rss_kb\":%ld,"
                    "\"rc\":%d",
-                   c->name, r, s.ms, s.user_ms, s.sys_ms, s.rc);
+                   c->name, r, s.ms, s.user_ms, s.sys_ms, s.rss_kb, s.rc);
             print_string("out", s.out);
             print_string("err", s.err);
             puts("}");
