@@ -37,7 +37,7 @@
     { "profile", 0, "NAME", "a ready-made set of limits: untrusted, user or trusted", "untrusted|user|trusted" }, \
     { "name", 0, "NAME", "a name for the sandbox", NULL }, \
     { "label", 0, "KEY=VALUE", "a label for the sandbox", NULL }, \
-    { "caches", 0, "on|off", "caches of package managers survive between sandboxes of the project (off)", \
+    { "caches", 0, "on|off", "caches of package managers survive between sandboxes of the project (on)", \
       "on|off" }, \
     TOTAL_OPTS
 /* clang-format on */

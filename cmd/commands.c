@@ -9,7 +9,7 @@ extern const struct cmd cmd_start, cmd_stop, cmd_restart, cmd_refresh, cmd_fork,
 extern const struct cmd cmd_run, cmd_exec_, cmd_shell, cmd_fs, cmd_cp, cmd_ls, cmd_rm, cmd_image,
     cmd_doctor, cmd_help, cmd_completion, cmd_version, cmd_diff;
 extern const struct cmd cmd_promote, cmd_undo, cmd_redo, cmd_history;
-extern const struct cmd cmd_config, cmd_init, cmd_tool;
+extern const struct cmd cmd_config, cmd_init, cmd_tool, cmd_cache;
 
 const struct cmd *const commands[] = {
     &cmd_run,        &cmd_start,    &cmd_stop,    &cmd_restart, &cmd_refresh, &cmd_fork,
@@ -18,5 +18,5 @@ const struct cmd *const commands[] = {
     &cmd_fs,         &cmd_cp,       &cmd_ls,      &cmd_rm,      &cmd_diff,    &cmd_promote,
     &cmd_undo,       &cmd_redo,     &cmd_history, &cmd_config,  &cmd_init,    &cmd_tool,
     &cmd_image,      &cmd_doctor,   &cmd_fsck,    &cmd_net,     &cmd_port,    &cmd_help,
-    &cmd_completion, &cmd_version,  NULL,
+    &cmd_completion, &cmd_version,  &cmd_cache,   NULL,
 };

@@ -158,9 +158,5 @@ int configured_options(const struct cmd *c, const struct configured *how, const 
         return cmd_fail_err(how->status, e, how->json);
     if (!how->quiet && !how->json)
         say_all(conf);
-    size_t caches = (size_t)key_find("mounts.persist_caches");
-    if (!how->quiet && !how->json && conf->set[caches].set &&
-        config_true(conf, "mounts.persist_caches"))
-        cmd_note("mounts.persist_caches: caches are not kept between sandboxes in this version");
     return 0;
 }

@@ -1,10 +1,12 @@
 /* cmd/promote.c - petri promote, undo, redo and history: check the words and become petri-change, which
  * has the libraries.
  */
+#include <fcntl.h>
 #include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/fs.h"
 #include "cmd/change.h"
 
 struct change_words {
@@ -61,6 +63,10 @@ static int promote_run(const struct cmd *c, int argc, char **argv)
     if (!parse(c, argc, argv, true, &w))
         return c->usage_exit;
     strv_addf(&w.flags, "umask=%03o", mask);
+    /* a person wants what this sandbox made: what it fetched for that is kept, too */
+    AUTOFREE char *self = fs_readlink(AT_FDCWD, "/proc/self/exe");
+    if (self)
+        strv_addf(&w.flags, "petri=%s", self);
     return cmd_become_change("promote", &w.flags, &w.operands, w.json);
 }
 
@@ -114,7 +120,8 @@ const struct cmd cmd_promote = {
         "Applies the changes of a sandbox (the project's own without a name) to the project: all "
         "of them, or those at and below PATH. The first word is a sandbox where there is one of "
         "that name. Everything happens or nothing: what is replaced goes to a journal first, and "
-        "petri undo brings it back.\n\n"
+        "petri undo brings it back. What the sandbox wrote to caches of package managers goes to the "
+        "project's next sandboxes (petri cache).\n\n"
         "A file that changed in the project since the sandbox was made is a conflict: nothing is "
         "applied and all conflicts are listed, unless --on-conflict says otherwise. Changes that "
         "would run code on this machine are held back until --allow names them; hidden files, "

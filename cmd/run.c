@@ -282,7 +282,7 @@ static int run_run(const struct cmd *c, int argc, char **argv)
     struct run_flags f = { 0 };
     CLEANUP(plan_free_p) struct plan *p = NULL;
     CLEANUP(paths_free_p) struct paths paths = { 0 };
-    CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
+    CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1, .caches_fd = -1 };
     const struct opt *o;
     const char *value = NULL;
     struct err *e = NULL;

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/fs.h"
 #include "runtime/change/apply.h"
@@ -229,6 +231,18 @@ static int say_done(const struct promotion *m)
     return 0;
 }
 
+/* Caches are no part of the change: what becomes of them changes neither the answer nor the status. */
+static void save_caches(const struct promotion *m)
+{
+    extern char **environ;
+    const char *petri = words_get(&m->w, "petri");
+    char *argv[] = { "petri", "cache", "promoted", m->r.id, NULL };
+    pid_t pid;
+
+    if (petri && fflush(stdout) == 0 && posix_spawn(&pid, petri, NULL, NULL, argv, environ) == 0)
+        (void)RETRY(waitpid(pid, NULL, 0));
+}
+
 /* 1: go on. 0: the person said no. Below: failure. */
 static int confirm(struct promotion *m, struct err **e)
 {
@@ -293,7 +307,10 @@ static int decide(struct promotion *m, int *ret_status, struct err **e)
             return rc;
     }
     bring_commits(m);
-    *ret_status = m->o.number || m->branch_commit ? say_done(m) : say_nothing(m);
+    bool done = m->o.number || m->branch_commit;
+    *ret_status = done ? say_done(m) : say_nothing(m);
+    if (done)
+        save_caches(m);
     return 0;
 }
 

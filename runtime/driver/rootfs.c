@@ -171,6 +171,9 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
         return m->overlay ? rootfs_add_overlay(r, root, m, e) : add_bind(r, root, m, e);
     case MOUNT_LINK:
         return add_link(r, root, m, e);
+    case MOUNT_HOME_LINK:
+        rootfs_home_link(r, root, m);
+        break;
     case MOUNT_TMPFS:
         if (weakened() & WEAK_TMP && str_ends(m->dst, "/tmp")) {
             struct plan_mount host = { .kind = MOUNT_BIND, .src = m->dst, .dst = m->dst };

@@ -4,6 +4,9 @@
 
 /* Puts a detached mount at `dst` below root, whose place is made. */
 int rootfs_attach(const struct rootfs *r, int root, int fd, const char *dst, struct err **e);
+/* A link below the home, and the directories above it. A convenience: where an image has something else there,
+ * it stays as it is. */
+void rootfs_home_link(const struct rootfs *r, int root, const struct plan_mount *m);
 /* A system directory as an overlay, writable or free of sockets. */
 int rootfs_add_overlay(const struct rootfs *r, int root, const struct plan_mount *m,
                        struct err **e);

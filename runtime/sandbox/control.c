@@ -225,12 +225,12 @@ static void find_taken(struct batch *b)
         closedir(d);
 }
 
-int sandbox_freeze(const struct paths *paths, const char *id, struct state *ret, struct strv *chain,
-                   uint64_t *paused_ms, struct err **e)
+int sandbox_freeze(const struct paths *paths, const char *id, bool idle, struct state *ret,
+                   struct strv *chain, uint64_t *paused_ms, struct err **e)
 {
     AUTOJSON struct json *j = NULL;
     AUTOCLOSE int lock = -1;
-    int rc = ask_or_lock(paths, id, "layer", NULL, NULL, &j, &lock, e);
+    int rc = ask_or_lock(paths, id, "layer", idle ? "idle" : NULL, "yes", &j, &lock, e);
 
     if (rc < 0)
         return rc;
@@ -382,7 +382,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const struct options
 
     *ret_paused_ms = 0;
     if ((rc = store_lock_shared(paths, &store, e)) < 0 ||
-        (rc = sandbox_freeze(paths, id, &from, &chain, ret_paused_ms, e)) < 0)
+        (rc = sandbox_freeze(paths, id, false, &from, &chain, ret_paused_ms, e)) < 0)
         return rc;
     b.store = store;
     options_restore(&o, &from.options);

@@ -21,9 +21,10 @@ int sandbox_snapshot_rm(const struct paths *paths, const char *id, const char *s
 int sandbox_rollback(const struct paths *paths, const char *id, const char *snap, char **ret_saved,
                      struct err **e);
 /* What it wrote so far, as layers that nobody writes to any more, bottom first. The caller has the store's lock,
- * shared, as long as it needs them. */
-int sandbox_freeze(const struct paths *paths, const char *id, struct state *ret, struct strv *chain,
-                   uint64_t *paused_ms, struct err **e);
+ * shared, as long as it needs them. `idle`: ERR_BUSY where processes run in it, instead of a copy of what they
+ * are writing. */
+int sandbox_freeze(const struct paths *paths, const char *id, bool idle, struct state *ret,
+                   struct strv *chain, uint64_t *paused_ms, struct err **e);
 /* `n` new sandboxes, running, that start from what `id` holds now. ret has room for n. Of `given` its name
  * and what concerns the start itself. */
 int sandbox_fork(const struct paths *paths, const char *id, const struct options *given, size_t n,

@@ -82,9 +82,9 @@ void live_resume(struct live *l);
 
 /* Freezes what was written so far: the layers of all of it result (bottom first). Idle: the top becomes
  * one of them, and the walls must be built anew (*ret_replace). Busy: it is copied while everything
- * stands still for *ret_paused_ms. */
-int live_freeze(struct live *l, struct strv *ret_chain, bool *ret_replace, uint64_t *ret_paused_ms,
-                struct err **e);
+ * stands still for *ret_paused_ms, or with `idle` it is an error: what is half written is of no use then. */
+int live_freeze(struct live *l, bool idle, struct strv *ret_chain, bool *ret_replace,
+                uint64_t *ret_paused_ms, struct err **e);
 
 /* live_ctl.c: requests. */
 void live_accept(struct live *l);

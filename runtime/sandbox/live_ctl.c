@@ -110,8 +110,8 @@ void live_replan(struct live *l)
     l->box.scratch.watched = l->plan->top;
 }
 
-int live_freeze(struct live *l, struct strv *ret_chain, bool *ret_replace, uint64_t *ret_paused_ms,
-                struct err **e)
+int live_freeze(struct live *l, bool idle, struct strv *ret_chain, bool *ret_replace,
+                uint64_t *ret_paused_ms, struct err **e)
 {
     AUTOFREE char *copy = NULL;
     size_t before = l->state.chain.n;
@@ -130,6 +130,9 @@ int live_freeze(struct live *l, struct strv *ret_chain, bool *ret_replace, uint6
         *ret_replace = l->state.chain.n != before;
         if (!*ret_replace)
             live_resume(l);
+    } else if (idle) {
+        return err_new(e, ERR_BUSY,
+                       "%u processes run in the sandbox; end them first, or petri stop it", others);
     } else if ((rc = layer_new(l->paths, &copy, e)) < 0 ||
                (rc = copy_paused(l, copy, ret_paused_ms, e)) < 0) {
         return rc;
@@ -174,7 +177,7 @@ static void forget(struct live *l)
     l->state = disk;
 }
 
-static void do_layer(struct live *l, struct asker *a, const char *message, bool snapshot)
+static void do_layer(struct live *l, struct asker *a, const char *message, bool snapshot, bool idle)
 {
     AUTOSTRV struct strv chain = { 0 };
     AUTOCLOSE int store = -1;
@@ -183,7 +186,7 @@ static void do_layer(struct live *l, struct asker *a, const char *message, bool 
     uint64_t paused = 0;
 
     if (store_lock_shared(l->paths, &store, &e) < 0 ||
-        live_freeze(l, &chain, &replace, &paused, &e) < 0) {
+        live_freeze(l, idle, &chain, &replace, &paused, &e) < 0) {
         live_answer_err(a, e);
         return;
     }
@@ -388,7 +391,8 @@ static void answer(struct live *l, struct asker *a, const struct json *r)
         l->ending = true; /* live_down() answers */
         l->promote = json_bool(r, "promote");
     } else if (strcmp(op, "layer") == 0 || strcmp(op, "snapshot") == 0) {
-        do_layer(l, a, json_str(r, "message"), strcmp(op, "snapshot") == 0);
+        do_layer(l, a, json_str(r, "message"), strcmp(op, "snapshot") == 0,
+                 json_str(r, "idle") != NULL);
     } else if (strcmp(op, "rollback") == 0) {
         do_rollback(l, a, json_str(r, "snapshot"));
     } else if (strcmp(op, "snapshot_rm") == 0) {

@@ -16,6 +16,7 @@ void plan_holds_free_p(struct plan_holds *h)
 {
     image_info_free_p(&h->image);
     close_p(&h->etc_fd);
+    close_p(&h->caches_fd);
     if (h->net)
         net_policy_free_p(h->net);
     free_p(&h->net);
@@ -103,12 +104,8 @@ static int take_words(const struct options *o, struct plan *p, struct err **e)
             return err_new(e, ERR_INVALID, "--label '%s': write it as KEY=VALUE", o->labels.v[i]);
         strv_add(&p->labels, o->labels.v[i]);
     }
-    if (o->caches && strcmp(o->caches, "off") != 0 && !strv_has(&o->configured, "caches=on"))
-        return err_new(
-            e, ERR_UNSUPPORTED,
-            "--caches %s: caches are not kept between sandboxes in this version; leave it "
-            "out, or say off",
-            o->caches);
+    if (o->caches && strcmp(o->caches, "on") != 0 && strcmp(o->caches, "off") != 0)
+        return err_new(e, ERR_INVALID, "--caches '%s': on or off", o->caches);
     if (!o->mode || strcmp(o->mode, "overlay") == 0)
         p->mode = WORKSPACE_OVERLAY;
     else if (strcmp(o->mode, "copy") == 0)
@@ -248,7 +245,7 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
               struct plan_holds *ret_holds, struct err **e)
 {
     CLEANUP(plan_free_p) struct plan *p = plan_new();
-    CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1 };
+    CLEANUP(plan_holds_free_p) struct plan_holds holds = { .etc_fd = -1, .caches_fd = -1 };
     CLEANUP(plan_mounts_free_p) struct plan_mounts volumes = { 0 };
     AUTOSTRV struct strv env = { 0 };
     bool host = !o->image || strcmp(o->image, "host") == 0;
@@ -286,7 +283,8 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         return rc;
     if (!host)
         plan_mounts_add(&p->mounts, MOUNT_TMPFS, NULL, p->home, false);
-    if (!host && (rc = plan_resolver(paths, p, e)) < 0)
+    if ((!host && (rc = plan_resolver(paths, p, e)) < 0) ||
+        (rc = plan_caches(o, paths, &volumes, p, &holds, e)) < 0)
         return rc;
     if ((rc = plan_judge_workspace(p, e)) < 0)
         return rc;
@@ -315,6 +313,6 @@ int plan_make(const struct options *o, const struct paths *paths, struct plan **
         return err_new(e, ERR_USAGE, "no command given; like: petri run -- make test");
     *ret = TAKE_PTR(p);
     *ret_holds = holds;
-    holds = (struct plan_holds){ .etc_fd = -1 };
+    holds = (struct plan_holds){ .etc_fd = -1, .caches_fd = -1 };
     return 0;
 }

@@ -36,10 +36,12 @@ int options_check_name(const char *flag, const char *name, struct err **e);
 /* Where a project can be seen as far as that does not depend on it: the path in its shortest form. */
 int options_check_workspace_path(const char *path, char **ret, struct err **e);
 
-/* What must stay open while the sandbox runs: locks on layers and on the copy of /etc. */
+/* What must stay open while the sandbox runs: locks on layers, on the copy of /etc and on
+ * a generation of caches. */
 struct plan_holds {
     struct image_info image;
     int etc_fd;
+    int caches_fd;
     struct net_policy *net;
 };
 void plan_holds_free_p(struct plan_holds *h);
