@@ -8,6 +8,7 @@
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/caches.h"
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/state.h"
@@ -231,6 +232,7 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
     }
     sandbox_sweep(&f.paths);
     (void)layers_remove_unreferenced(&f.paths, NULL);
+    caches_sweep(&f.paths);
     if (f.json)
         printf("{\"removed\":%zu}\n", n);
     else if (!f.quiet)

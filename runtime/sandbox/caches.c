@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "base/fs.h"
 #include "base/json.h"
@@ -152,7 +153,36 @@ int caches_make_places(int gen, uid_t uid, gid_t gid, struct err **e)
     return 0;
 }
 
-bool caches_clean(const char *dir)
+#define FULL "user.petri.full"
+
+void caches_note_full(int gen)
+{
+    AUTOSTR struct str s = STR_INIT;
+
+    for (const struct cache_place *p = cache_places; p->name; p++) {
+        /* rmdir says whether it is empty */
+        bool empty = unlinkat(gen, p->name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+        if (!empty)
+            str_addf(&s, "%s ", p->name);
+    }
+    (void)!fsetxattr(gen, FULL, s.p, s.len, 0);
+}
+
+bool caches_full(int gen, struct strv *ret)
+{
+    char text[1024], *save = NULL;
+    ssize_t n = fgetxattr(gen, FULL, text, sizeof text - 1);
+
+    if (n < 0)
+        return false;
+    text[n] = '\0';
+    for (char *w = strtok_r(text, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        strv_add(ret, w);
+    return true;
+}
+
+/* Each is locked while `f` has it: whoever opened it meanwhile must see that it was too late. */
+static bool each_unused(const char *dir, int (*f)(const char *path, void *arg), void *arg)
 {
     AUTOFREE char *link = path_join(dir, "current"), *current = fs_readlink(AT_FDCWD, link);
     DIR *d = opendir(dir);
@@ -164,13 +194,34 @@ bool caches_clean(const char *dir)
         if (!number_of(de->d_name) || str_eq(current, de->d_name))
             continue;
         AUTOCLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        /* held until it is gone: whoever opened it meanwhile must see that it was too late */
-        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || inside_remove(path, NULL) < 0)
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || f(path, arg) < 0)
             all = false;
     }
     if (d)
         closedir(d);
     return all;
+}
+
+static int remove_one(const char *path, void *arg)
+{
+    (void)arg;
+    return inside_remove(path, NULL);
+}
+
+bool caches_clean(const char *dir)
+{
+    return each_unused(dir, remove_one, NULL);
+}
+
+static int name_one(const char *path, void *arg)
+{
+    strv_add(arg, path);
+    return 0;
+}
+
+void caches_unused(const char *dir, struct strv *ret)
+{
+    (void)each_unused(dir, name_one, ret);
 }
 
 /* ---- taking one --------------------------------------------------------------------------------- */

@@ -70,5 +70,11 @@ int caches_new(const char *dir, char **ret_name, struct err **e);
 int caches_commit(const char *dir, const char *name, struct err **e);
 /* The directories of cache_places in a generation, where they are missing. For inside_run(). */
 int caches_make_places(int gen, uid_t uid, gid_t gid, struct err **e);
+/* Which of the places have content: noted in the generation, since a run that ends has no time to look. False: it
+ * can't be told. */
+void caches_note_full(int gen);
+bool caches_full(int gen, struct strv *ret);
 /* Generations but the current one, where nobody holds them; false: some are held. */
 bool caches_clean(const char *dir);
+/* Which these are. */
+void caches_unused(const char *dir, struct strv *ret);

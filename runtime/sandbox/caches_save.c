@@ -94,8 +94,10 @@ static int merge_inside(void *arg, struct err **e)
         if (fds[i] < 0)
             return err_sys(e, "open '%s'", m->layers->v[i]);
     }
-    if ((rc = cache_merge(&m->rules, base, fds, m->layers->n, to, m->counts, e)) < 0 ||
-        (rc = caches_make_places(to, m->rules.uid, m->rules.gid, e)) < 0)
+    if ((rc = cache_merge(&m->rules, base, fds, m->layers->n, to, m->counts, e)) < 0)
+        return rc;
+    caches_note_full(to);
+    if ((rc = caches_make_places(to, m->rules.uid, m->rules.gid, e)) < 0)
         return rc;
     /* on disk before it is current */
     return syncfs(to) < 0 ? err_sys(e, "sync '%s'", m->to) : 0;

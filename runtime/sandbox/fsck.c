@@ -11,6 +11,7 @@
 
 #include "base/fs.h"
 #include "runtime/driver/inside.h"
+#include "runtime/sandbox/caches.h"
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/store_lock.h"
 
@@ -223,6 +224,35 @@ static void check_changes(struct fsck *f, const struct strv *named, struct err *
         closedir(d);
 }
 
+static void check_caches(struct fsck *f, const char *path, const char *name)
+{
+    AUTOFREE char *link = path_join(path, "current"), *about = path_join(path, "about.json");
+    AUTOFREE char *to = fs_readlink(AT_FDCWD, link), *gen = to ? path_join(path, to) : NULL;
+    AUTOSTRV struct strv unused = { 0 };
+    struct stat st;
+
+    if (str_starts(name, ".gone-")) {
+        found(f, "garbage", true, path, "caches that were being removed");
+        return;
+    }
+    if (lstat(path, &st) < 0 || lock_held(path) == 1)
+        return; /* somebody is at it */
+    if (!S_ISDIR(st.st_mode)) {
+        found(f, "unknown", false, path, "is no base of caches");
+        return;
+    }
+    if (!fs_exists(about)) {
+        if (is_old(path))
+            found(f, "garbage", true, path, "a base of caches that was not finished");
+        return;
+    }
+    if (gen && !fs_is_dir(gen))
+        found(f, "caches", true, link, "leads to '%s', which is not there", to);
+    caches_unused(path, &unused);
+    for (size_t i = 0; i < unused.n; i++)
+        found(f, "garbage", true, unused.v[i], "a generation of caches that nobody needs");
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Whoever makes layers has the lock for a moment only. */
@@ -249,7 +279,8 @@ int fsck_store(const struct paths *paths, bool repair, struct fsck_report *ret, 
 {
     AUTOFREE char *sandboxes = path_join(paths->data, "sandboxes"),
                   *names = path_join(paths->data, "names"),
-                  *projects = path_join(paths->data, "projects");
+                  *projects = path_join(paths->data, "projects"),
+                  *caches = path_join(paths->data, "caches");
     AUTOSTRV struct strv named = { 0 };
     AUTOCLOSE int lock = -1;
     struct fsck f = { .paths = paths, .r = ret };
@@ -266,6 +297,7 @@ int fsck_store(const struct paths *paths, bool repair, struct fsck_report *ret, 
     each(&f, names, check_pointer);
     each(&f, projects, check_pointer);
     each(&f, paths->run, check_run);
+    each(&f, caches, check_caches);
     /* with a record that can't be read nobody knows which layers it needs */
     if (!ret->partial && layers_named(paths, &named, NULL) == 0)
         check_changes(&f, &named, e);

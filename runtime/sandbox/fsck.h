@@ -9,7 +9,7 @@
 #include "base/str.h"
 
 struct fsck_problem {
-    const char *code; /* "record", "layer", "link", "lock", "garbage", "unknown" */
+    const char *code; /* "record", "layer", "link", "lock", "caches", "garbage", "unknown" */
     char *path, *text;
     bool garbage; /* removing it mends it */
     bool removed;

@@ -1,8 +1,6 @@
 /* runtime/sandbox/plan_caches.c - the caches of a sandbox: one overlay, and links in the home that lead into it. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/sandbox/caches.h"
@@ -27,27 +25,14 @@ static bool is_taken(const struct plan *p, const struct plan_mounts *volumes, co
     return false;
 }
 
-static bool has_content(int gen, const char *name)
-{
-    AUTOCLOSE int fd = openat(gen, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    char buf[512]; /* more than . and .. need */
-    ssize_t n = fd < 0 ? 0 : syscall(SYS_getdents64, fd, buf, sizeof buf);
-
-    for (ssize_t at = 0; at < n;) {
-        const struct dirent64 *de = (const struct dirent64 *)(buf + at);
-        if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
-            return true;
-        at += de->d_reclen;
-    }
-    return n < 0;
-}
-
 int plan_caches(const struct options *o, const struct paths *paths,
                 const struct plan_mounts *volumes, struct plan *p, struct plan_holds *holds,
                 struct err **e)
 {
     bool stays = o->live || o->keep;
     AUTOFREE char *gen = NULL;
+    AUTOSTRV struct strv full = { 0 };
+    bool some;
     size_t n = 0;
     int rc;
 
@@ -56,9 +41,10 @@ int plan_caches(const struct options *o, const struct paths *paths,
     /* what a run that ends writes to caches goes with it: without a base there is nothing to do */
     if ((rc = caches_hold(paths, p, stays, &gen, &holds->caches_fd, e)) < 0 || !gen)
         return rc;
+    some = !stays && caches_full(holds->caches_fd, &full);
     for (const struct cache_place *c = cache_places; c->name; c++) {
         AUTOFREE char *link = path_join(p->home, c->home);
-        if ((!stays && !has_content(holds->caches_fd, c->name)) ||
+        if ((some && !strv_has(&full, c->name)) ||
             faccessat(holds->caches_fd, c->name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 ||
             is_taken(p, volumes, link))
             continue;
