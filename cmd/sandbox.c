@@ -192,6 +192,7 @@ static int rm_run(const struct cmd *c, int argc, char **argv)
     }
     sandbox_sweep(&f.paths);
     (void)layers_remove_unreferenced(&f.paths, NULL);
+    caches_sweep(&f.paths, false);
     return status;
 }
 
@@ -232,7 +233,7 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
     }
     sandbox_sweep(&f.paths);
     (void)layers_remove_unreferenced(&f.paths, NULL);
-    caches_sweep(&f.paths);
+    caches_sweep(&f.paths, true);
     if (f.json)
         printf("{\"removed\":%zu}\n", n);
     else if (!f.quiet)

@@ -236,8 +236,11 @@ static int make_inside(void *arg, struct err **e)
 {
     const struct making *m = arg;
     AUTOCLOSE int gen = open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return gen < 0 ? err_sys(e, "open '%s'", m->path)
-                   : caches_make_places(gen, m->uid, m->gid, e);
+
+    if (gen < 0)
+        return err_sys(e, "open '%s'", m->path);
+    caches_note_full(gen);
+    return caches_make_places(gen, m->uid, m->gid, e);
 }
 
 static int write_about(const char *dir, const struct cache_key *k, struct err **e)
@@ -329,7 +332,7 @@ int caches_hold(const struct paths *paths, const struct plan *p, bool make, char
             return err_sys(e, "read '%s'", link);
         if (name && !number_of(name))
             return err_new(e, ERR_CORRUPT, "'%s' leads to '%s'; petri cache rm", link, name);
-        if (!make && (!name || number_of(name) == 1))
+        if (!make && !name)
             return 0;
         if (!name) {
             if ((rc = make_base(dir, p, e)) == -ERR_NOT_FOUND && i < 19) {

@@ -32,8 +32,8 @@ struct cache_key caches_key(const struct plan *p);
 struct cache_key caches_key_of(const struct state *s);
 char *caches_dir(const struct paths *paths, const struct cache_key *k);
 
-/* The current generation, held: its path, and the descriptor that holds it. *ret_path is NULL where there is no base,
- * or one in which nothing was ever saved and `make` is false; with `make` it is then made, for the plan's ids. */
+/* The current generation, held: its path, and the descriptor that holds it. Where there is none *ret_path is NULL, or
+ * with `make` an empty one is made, for the plan's ids. */
 int caches_hold(const struct paths *paths, const struct plan *p, bool make, char **ret_path,
                 int *ret_fd, struct err **e);
 
@@ -58,8 +58,8 @@ int caches_list(const struct paths *paths, struct cache_list *ret, struct err **
 void cache_list_free_p(struct cache_list *l);
 /* Forgets a base; a sandbox that runs keeps the generation it has. */
 int caches_remove(const struct paths *paths, const char *key, struct err **e);
-/* Generations that nobody needs, and bases whose project is not there any more. Never waits. */
-void caches_sweep(const struct paths *paths);
+/* Generations that nobody needs; with `projects` also bases whose project is not there any more. Never waits. */
+void caches_sweep(const struct paths *paths, bool projects);
 
 /* The parts of a base, for caches_*.c. */
 int caches_lock(const char *dir, bool wait, int *ret, struct err **e);

@@ -131,7 +131,7 @@ static bool project_gone(const char *dir)
     return gone;
 }
 
-void caches_sweep(const struct paths *paths)
+void caches_sweep(const struct paths *paths, bool projects)
 {
     AUTOFREE char *top = path_join(paths->data, "caches");
     DIR *d = opendir(top);
@@ -144,7 +144,7 @@ void caches_sweep(const struct paths *paths)
             (void)inside_remove(dir, NULL);
         if (!is_base(de->d_name) || !fs_is_dir(dir) || caches_lock(dir, false, &lock, NULL) < 0)
             continue;
-        if (project_gone(dir))
+        if (projects && project_gone(dir))
             (void)forget(top, de->d_name, NULL);
         else
             (void)caches_clean(dir);

@@ -16,6 +16,8 @@ struct merge {
     const struct cache_rules *r;
     struct cache_counts *c;
     struct str path; /* of the directory that is being looked at */
+    const int *above; /* the layers over the one that is being looked at */
+    size_t n_above;
 };
 
 static DIR *list(int dir)
@@ -273,6 +275,23 @@ static bool same_already(int dst, const char *name, const struct stat *st, const
            !(old.st_mode & 0111) == !(st->st_mode & 0111);
 }
 
+/* Whether a layer above has something else there: it must not count. No part of the path is a link in any of them,
+ * or what is below it would have been left out with it. */
+static bool is_hidden(const struct merge *m, const struct stat *st)
+{
+    for (size_t i = 0; i < m->n_above; i++) {
+        struct stat over;
+        if (fstatat(m->above[i], m->path.p, &over, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (!S_ISDIR(over.st_mode) || !S_ISDIR(st->st_mode))
+            return true;
+        AUTOCLOSE int fd = open_dir(m->above[i], m->path.p);
+        if (fd >= 0 && is_opaque(fd))
+            return true;
+    }
+    return false;
+}
+
 static int new_entry(struct merge *m, int src, int dst, const char *name, int depth, struct err **e)
 {
     const char *slash = strrchr(m->path.p, '/');
@@ -282,6 +301,8 @@ static int new_entry(struct merge *m, int src, int dst, const char *name, int de
 
     if (fstatat(src, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return err_sys(e, "look at '%s'", m->path.p);
+    if (is_hidden(m, &st))
+        return 0;
     if (node_is_whiteout(&st)) {
         rc = drop(m, dst, name, e);
         m->c->removed += rc == 1;
@@ -342,8 +363,11 @@ int cache_merge(const struct cache_rules *r, int base, const int *layers, size_t
     *ret = (struct cache_counts){ 0 };
     str_add(&m.path, "");
     rc = base < 0 ? 0 : same_dir(&m, base, dst, 0, e);
-    for (size_t i = 0; i < n && rc == 0; i++)
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        m.above = layers + i + 1;
+        m.n_above = n - i - 1;
         rc = each(&m, layers[i], dst, 0, new_entry, e);
+    }
     if (rc == 0 && fstat(dst, &st) == 0)
         rc = give(&m, dst, 0755, &st, e);
     str_reset(&m.path);
