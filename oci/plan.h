@@ -13,12 +13,12 @@
 
 /* One thing to put into the root file system, in order. */
 enum plan_mount_kind {
-    MOUNT_BIND,  /* src (directory or file) at dst; recursive */
-    MOUNT_LINK,  /* a symlink at dst with the text src */
+    MOUNT_BIND,      /* src (directory or file) at dst; recursive */
+    MOUNT_LINK,      /* a symlink at dst with the text src */
     MOUNT_HOME_LINK, /* the same somewhere below the user's home, where nothing is in its way */
-    MOUNT_DIR,   /* an empty, root-owned 0755 directory at dst */
-    MOUNT_TMPFS, /* an empty directory at dst that the sandbox's user may write */
-    MOUNT_EMPTY, /* hide the file or directory dst behind an empty, unreadable one */
+    MOUNT_DIR,       /* an empty, root-owned 0755 directory at dst */
+    MOUNT_TMPFS,     /* an empty directory at dst that the sandbox's user may write */
+    MOUNT_EMPTY,     /* hide the file or directory dst behind an empty, unreadable one */
 };
 
 struct plan_mount {

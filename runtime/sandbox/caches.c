@@ -44,14 +44,14 @@ const struct cache_place cache_places[] = {
 
 struct cache_key caches_key(const struct plan *p)
 {
-    return (struct cache_key){ p->project, p->image, p->project_dev,
-                               p->project_ino, p->uid, &p->image_layers };
+    return (struct cache_key){ p->project,     p->image, p->project_dev,
+                               p->project_ino, p->uid,   &p->image_layers };
 }
 
 struct cache_key caches_key_of(const struct state *s)
 {
-    return (struct cache_key){ s->project, s->image, s->project_dev,
-                               s->project_ino, s->uid, &s->image_layers };
+    return (struct cache_key){ s->project,     s->image, s->project_dev,
+                               s->project_ino, s->uid,   &s->image_layers };
 }
 
 static void hash(uint64_t *h, const char *text)
@@ -294,10 +294,9 @@ static int make_base(const char *dir, const struct plan *p, struct err **e)
         m.uid = p->owner_uid;
         m.gid = p->owner_gid;
     }
-    rc = ids.mode == IDS_SUB ? inside_run(&ids, make_inside, &m, e)
-         : ids.mode == IDS_ROOT
-             ? make_inside(&m, e)
-             : make_inside(&(struct making){ path, (uid_t)-1, (gid_t)-1 }, e);
+    rc = ids.mode == IDS_SUB    ? inside_run(&ids, make_inside, &m, e)
+         : ids.mode == IDS_ROOT ? make_inside(&m, e)
+                                : make_inside(&(struct making){ path, (uid_t)-1, (gid_t)-1 }, e);
     return rc < 0 ? rc : caches_commit(dir, name, e);
 }
 

@@ -83,7 +83,8 @@ static int merge_inside(void *arg, struct err **e)
 {
     const struct merging *m = arg;
     int to = open(m->to, O_RDONLY | O_DIRECTORY | O_CLOEXEC), base = -1, rc;
-    int *fds = mem_zalloc((m->layers->n + 1) * sizeof *fds); /* the process ends: nobody need close them */
+    int *fds =
+        mem_zalloc((m->layers->n + 1) * sizeof *fds); /* the process ends: nobody need close them */
 
     if (to < 0)
         return err_sys(e, "open '%s'", m->to);

@@ -16,7 +16,7 @@ struct kept {
 };
 #define KEPT_INIT                                                                                  \
     {                                                                                              \
-        .lock = -1, .store = -1, .callers_store = -1, .holds = {.etc_fd = -1, .caches_fd = -1 }                     \
+        .lock = -1, .store = -1, .callers_store = -1, .holds = {.etc_fd = -1, .caches_fd = -1 }    \
     }
 void kept_free_p(struct kept *k);
 

@@ -15,7 +15,7 @@ enum { MAX_DEPTH = 100 }; /* a level takes three descriptors */
 struct merge {
     const struct cache_rules *r;
     struct cache_counts *c;
-    struct str path; /* of the directory that is being looked at */
+    struct str path;  /* of the directory that is being looked at */
     const int *above; /* the layers over the one that is being looked at */
     size_t n_above;
 };

@@ -117,6 +117,21 @@ def bind(petri, life):
     assert os.path.exists(os.path.join(petri.project, "made"))
 
 
+def caches(petri, life):
+    """What one sandbox fetched and a person saved is there in the next; without the key nobody has it."""
+    use(petri, "mounts.persist_caches", True)
+    life.start()
+    life.sh("echo fetched >~/.cache/pip/f").ok()
+    life("cache", "save").ok()
+    assert petri.sh("cat ~/.cache/pip/f").ok().out == "fetched\n"
+    use(petri, "mounts.persist_caches", False)
+    assert petri.sh("ls -A ~ /var/cache").ok().out.split() == [petri.sh("echo ~").out.strip() + ":", "/var/cache:"]
+    life.start("off")
+    assert life.sh("ls ~/.cache/pip", box="off").rc
+    life.sh("mkdir -p ~/.cache/pip; echo x >~/.cache/pip/mine", box="off").ok()
+    assert life("cache", "save", "off").ok().out == "it has written to no caches\n"
+
+
 def hide(petri, life):
     petri.file(".env", "secret")
     petri.sh("cat .env").ok()
@@ -194,7 +209,7 @@ KEYS = {
     "mounts.workspace_path": seen("mounts.workspace_path", "/srv/app", "ls -d /workspace /srv/app 2>/dev/null; true",
                                   "/srv/app\n"),
     "mounts.workspace_mode": bind,
-    "mounts.persist_caches": recorded("mounts.persist_caches", False, "caches=off"),
+    "mounts.persist_caches": caches,
     "mounts.readonly": seen("mounts.readonly", ["README", "docs"], "(echo x >README) 2>/dev/null || echo no; "
                             "mkdir -p docs/x 2>/dev/null || echo no", "no\nno\n"),
     "mounts.hide": hide,

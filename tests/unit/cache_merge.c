@@ -146,7 +146,8 @@ static void plain(void)
     CHECK(stat("base/pip/kept", &old) == 0 && (old.st_mode & 07777) == 0644, "mode of the base");
 
     /* the same again brings nothing */
-    CHECK(merge("to", "two", NULL, "again", NULL) == 0 && !counts.added && !counts.removed, "again");
+    CHECK(merge("to", "two", NULL, "again", NULL) == 0 && !counts.added && !counts.removed,
+          "again");
     CHECK(merge(NULL, "one", NULL, "first", NULL) == 0, "without a base");
     holds("first/pip/new/er/f", "new");
     CHECK(!fs_exists("first/pip/gone"), "a whiteout of nothing");
