@@ -27,6 +27,19 @@ static int users_dir(const struct rootfs *r, int dir, const char *path, size_t l
     return at;
 }
 
+/* The skeleton of a sandbox that stays is made again with its walls, and must show nothing of that: a rollback
+ * brings back all times. */
+static void forget_time(int top, const char *rel)
+{
+    AUTOFREE char *path = str_dup(rel);
+
+    for (char *end = path + strlen(path); end; end = strrchr(path, '/')) {
+        *end = '\0';
+        (void)!utimensat(top, path, (const struct timespec[2]){ { 0 }, { 0 } },
+                         AT_SYMLINK_NOFOLLOW);
+    }
+}
+
 void rootfs_home_link(const struct rootfs *r, int root, const struct plan_mount *m)
 {
     const char *home = r->plan->home, *rel = m->dst + strlen(home) + 1, *name = strrchr(rel, '/');
@@ -37,8 +50,8 @@ void rootfs_home_link(const struct rootfs *r, int root, const struct plan_mount 
     if (r->ids->mode == IDS_ROOT)
         mnt_act_as(r->ids->user_uid, r->ids->user_gid);
     dir = users_dir(r, top, rel, name ? (size_t)(name - rel) : 0);
-    if (dir >= 0)
-        (void)!symlinkat(m->src, dir, name ? name + 1 : rel);
+    if (dir >= 0 && symlinkat(m->src, dir, name ? name + 1 : rel) == 0 && r->plan->top)
+        forget_time(top, rel);
     if (r->ids->mode == IDS_ROOT)
         mnt_act_as(0, 0);
 }

@@ -15,6 +15,7 @@ from helpers import tree
 from life import life  # noqa: F401
 from test_config_run import box
 from test_config import user_file
+from test_image import Tar, add_programs
 
 AT = "/var/cache/petri"
 KILLS = int(os.environ.get("PETRI_TEST_KILLS", "200" if os.environ.get("PETRI_SOAK") else "12"))
@@ -363,6 +364,29 @@ def test_fsck(petri, life):
     assert r.rc == 1 and [p["path"] for p in r.json["problems"]] == [os.path.join(top, "gen-77")], r
     life("fsck", "--repair").ok()
     assert not os.path.exists(os.path.join(top, "gen-77")) and run_has(petri) == "x"
+
+
+def test_an_image(petri, life):
+    """Another base than the machine's own; the links are none of its changes, and what an image has stays."""
+    tar = Tar()
+    add_programs(tar, "sh", "cat", "readlink", "mkdir", "ls")
+    tar.dir("home").dir("home/sandbox", uid=1000, gid=1000).dir("home/sandbox/.npm", uid=1000, gid=1000)
+    tar.link("home/sandbox/.cache", "/etc")
+    life("image", "import", tar.save(petri.path("image.tar")), "caches-test").ok()
+    flags = ("--image", "caches-test", *(() if helpers.MODE != "single" else ("-u", "0")))
+    life.start(*flags)
+    home = life.out("echo ~").strip()
+    link = life.out("readlink ~/.npm/_cacache").strip()
+    assert link == f"{AT}/npm", link
+    life.sh("mkdir -p ~/.npm/_cacache/d; echo x >~/.npm/_cacache/d/f; echo y >~/mine").ok()
+    assert "cache" not in life("diff", "--rootfs").ok().out
+    assert f"A\t{home}/mine\n" in life("diff", "--rootfs").out
+    life("restart").ok()
+    assert save(life)["added"] == 1
+    assert petri.sh("cat ~/.npm/_cacache/d/f", *flags).ok().out == "x\n"
+    assert petri.sh("cat ~/.npm/_cacache/d/f").rc
+    life("rm", "-f", "proj-1").ok()
+    life("image", "rm", "caches-test").ok()
 
 
 def test_a_volume_in_its_place(petri, life):
