@@ -346,6 +346,8 @@ int caches_hold(const struct paths *paths, const struct plan *p, bool make, char
             *ret_path = TAKE_PTR(path);
     }
     if (rc == 0)
-        return err_new(e, ERR_BUSY, "the caches in '%s' change all the time; try again", dir);
+        return err_new(e, ERR_BUSY,
+                       "the caches in '%s' can't be had; try again, or petri cache rm begins anew",
+                       dir);
     return rc < 0 ? rc : 0;
 }
