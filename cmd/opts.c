@@ -51,7 +51,8 @@ void cmd_note(const char *fmt, ...)
 
 int cmd_output_lost(int error, int status)
 {
-    return error ? cmd_fail(status ? status : 125, "output of the command was lost: %s", strerror(error))
+    return error ? cmd_fail(status ? status : 125, "output of the command was lost: %s",
+                            strerror(error))
                  : status;
 }
 

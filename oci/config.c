@@ -9,12 +9,25 @@
 /* What every process may read, or tells of other processes and the hardware. Files that only the
  * machine's root may read need no mask where no id of a sandbox is that root. */
 static const char *const masked[] = {
-    "/proc/acpi",       "/proc/asound",      "/proc/cmdline",     "/proc/interrupts",
-    "/proc/key-users",  "/proc/keys",        "/proc/kcore",       "/proc/scsi",
-    "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware",
-    "/sys/fs",          "/sys/kernel",       "/sys/module",       "/sys/devices/virtual/powercap",
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/cmdline",
+    "/proc/interrupts",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kcore",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/sys/firmware",
+    "/sys/fs",
+    "/sys/kernel",
+    "/sys/module",
+    "/sys/devices/virtual/powercap",
     /* names of the host's files under its loop devices; serial numbers */
-    "/sys/devices/virtual/block", "/sys/devices/virtual/dmi",
+    "/sys/devices/virtual/block",
+    "/sys/devices/virtual/dmi",
 };
 
 static const char *const masked_from_root[] = {

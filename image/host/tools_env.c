@@ -6,17 +6,13 @@
 #include "image/host/tools_priv.h"
 
 /* Whole names only: LC_ANYTHING is what ssh hands on, and people send tokens that way. */
-const char *const host_env_pass[] = { "TERM",           "LANG",
-                                      "LANGUAGE",       "LC_ALL",
-                                      "LC_ADDRESS",     "LC_COLLATE",
-                                      "LC_CTYPE",       "LC_IDENTIFICATION",
-                                      "LC_MEASUREMENT", "LC_MESSAGES",
-                                      "LC_MONETARY",    "LC_NAME",
-                                      "LC_NUMERIC",     "LC_PAPER",
-                                      "LC_TELEPHONE",   "LC_TIME",
-                                      "TZ",             "COLORTERM",
-                                      "NO_COLOR",       "CI",
-                                      NULL };
+const char *const host_env_pass[] = {
+    "TERM",        "LANG",     "LANGUAGE",          "LC_ALL",         "LC_ADDRESS",
+    "LC_COLLATE",  "LC_CTYPE", "LC_IDENTIFICATION", "LC_MEASUREMENT", "LC_MESSAGES",
+    "LC_MONETARY", "LC_NAME",  "LC_NUMERIC",        "LC_PAPER",       "LC_TELEPHONE",
+    "LC_TIME",     "TZ",       "COLORTERM",         "NO_COLOR",       "CI",
+    NULL
+};
 
 enum {
     NAMED_ALWAYS = 1, /* also where nothing of it is on PATH */

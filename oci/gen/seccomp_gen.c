@@ -113,12 +113,10 @@ static void limits(scmp_filter_ctx c)
 
     for (uint64_t r = 0; r < RLIM_NLIMITS; r++) {
         const uint32_t act = r == RLIMIT_CORE ? SCMP_ACT_ERRNO(0) : allow;
-        must(seccomp_rule_add(c, act, SCMP_SYS(setrlimit), 1,
-                              SCMP_A0(SCMP_CMP_EQ, r)),
+        must(seccomp_rule_add(c, act, SCMP_SYS(setrlimit), 1, SCMP_A0(SCMP_CMP_EQ, r)),
              "setrlimit");
-        must(seccomp_rule_add(c, act, SCMP_SYS(prlimit64), 3,
-                              SCMP_A0(SCMP_CMP_EQ, 0), SCMP_A1(SCMP_CMP_EQ, r),
-                              SCMP_A2(SCMP_CMP_NE, 0)),
+        must(seccomp_rule_add(c, act, SCMP_SYS(prlimit64), 3, SCMP_A0(SCMP_CMP_EQ, 0),
+                              SCMP_A1(SCMP_CMP_EQ, r), SCMP_A2(SCMP_CMP_NE, 0)),
              "prlimit64");
     }
     must(seccomp_rule_add(c, allow, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0)), "prlimit64");
@@ -177,12 +175,17 @@ static size_t prologue(struct sock_filter *f)
         int arg;
         uint32_t value;
     } deny[] = {
-        { __NR_sched_setattr, 0, 1 },      { __NR_sched_setparam, 0, 1 },
-        { __NR_sched_setscheduler, 0, 1 }, { __NR_sched_setaffinity, 0, 1 },
-        { __NR_ioprio_set, 1, 1 },         { __NR_setpriority, 1, 1 },
+        { __NR_sched_setattr, 0, 1 },
+        { __NR_sched_setparam, 0, 1 },
+        { __NR_sched_setscheduler, 0, 1 },
+        { __NR_sched_setaffinity, 0, 1 },
+        { __NR_ioprio_set, 1, 1 },
+        { __NR_setpriority, 1, 1 },
         /* all of a user's processes, PID 1 among them where it shares the uid */
-        { __NR_ioprio_set, 0, 3 },         { __NR_setpriority, 0, PRIO_USER },
-        { __NR_ioctl, 1, TIOCSTI },        { __NR_ioctl, 1, 0x541c /* TIOCLINUX */ },
+        { __NR_ioprio_set, 0, 3 },
+        { __NR_setpriority, 0, PRIO_USER },
+        { __NR_ioctl, 1, TIOCSTI },
+        { __NR_ioctl, 1, 0x541c /* TIOCLINUX */ },
     };
     const uint32_t arch = seccomp_arch_native();
     const size_t n = ARRAY_LEN(deny);

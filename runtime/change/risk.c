@@ -27,7 +27,8 @@ const struct risk_rule risk_rules[] = {
       "*.sublime-project",
       "an editor may run tasks from it when the project is opened" },
     { "editor-rc", RISK_REFUSE,
-      ".exrc .vimrc .nvimrc .nvim.lua .lvimrc .local.vimrc .dir-locals.el .dir-locals-2.el .gdbinit "
+      ".exrc .vimrc .nvimrc .nvim.lua .lvimrc .local.vimrc .dir-locals.el .dir-locals-2.el "
+      ".gdbinit "
       ".lldbinit .irbrc .pryrc",
       "an editor, debugger or console runs it when it is started there" },
     { "environment", RISK_REFUSE,
@@ -37,7 +38,8 @@ const struct risk_rule risk_rules[] = {
       "a shell runs it on entering the directory" },
     { "agent", RISK_REFUSE,
       ".mcp.json mcp.json .claude .cursor .codex .gemini .aider.conf.yml .continue .windsurf .roo "
-      ".kiro .amazonq .opencode opencode.json .wonopcode .junie .crush .crush.json crush.json .qwen "
+      ".kiro .amazonq .opencode opencode.json .wonopcode .junie .crush .crush.json crush.json "
+      ".qwen "
       ".trae .kilocode .factory .augment",
       "an agent on the host starts programs or takes permissions from it" },
     { "package-config", RISK_REFUSE,

@@ -22,7 +22,7 @@ struct gate {
     int control, feed;
     int *listeners; /* one for each published port */
     uint64_t asked, answered, asked_ms;
-    uint64_t again_ms; /* it died: when there is to be another one, 0 else */
+    uint64_t again_ms;              /* it died: when there is to be another one, 0 else */
     struct gate_counts now, before; /* of this gateway, of those that died */
     unsigned restarts;
     bool failed; /* it can't be had: the sandbox must end */

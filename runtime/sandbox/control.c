@@ -46,8 +46,12 @@ int sandbox_ask(const struct paths *paths, const char *id, const char *request, 
 
     if (rc < 0)
         return rc;
-    if (fs_write_all(s, request, strlen(request)) < 0 || fs_write_all(s, "\n", 1) < 0)
-        return err_sys(e, "ask the keeper of '%s'", id);
+    /* a keeper that ends right now must not end us by SIGPIPE */
+    AUTOFREE char *line = str_printf("%s\n", request);
+    for (size_t done = 0, all = strlen(line); done < all; done += (size_t)n)
+        if ((n = RETRY(send(s, line + done, all - done, MSG_NOSIGNAL))) < 0)
+            return errno == EPIPE ? err_new(e, ERR_STOPPED, "sandbox '%s' is stopping", id)
+                                  : err_sys(e, "ask the keeper of '%s'", id);
     while ((n = RETRY(recv(s, buf, sizeof buf, 0))) > 0 && in.len < ANSWER_MAX)
         str_addn(&in, buf, (size_t)n);
     if (!in.len)

@@ -45,6 +45,57 @@ static const char *const credentials[] = {
     ".my.cnf",
     ".m2/settings.xml",
     ".gem/credentials",
+    ".gradle/gradle.properties",
+    ".terraformrc",
+    ".pulumi/credentials.json",
+    ".config/rclone",
+    ".config/doctl",
+    ".config/sops",
+    ".config/github-copilot",
+    ".config/pypoetry/auth.toml",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/wonopcode",
+    ".local/share/opencode/auth.json",
+    ".local/share/fish/fish_history",
+    ".cache/huggingface/token",
+    ".huggingface",
+    ".copilot",
+    ".kaggle",
+    ".oci",
+    ".fly",
+    ".s3cfg",
+    ".boto",
+    ".subversion/auth",
+    ".thunderbird",
+    ".pki",
+    ".Xauthority",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".rediscli_history",
+    ".sqlite_history",
+};
+
+/* The machine's own. Only root's sandboxes could read them, and root may well be in /etc. */
+static const char *const system_credentials[] = {
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/etc/pki/tls/private",
+    "/etc/letsencrypt",
+    "/etc/wireguard",
+    "/etc/krb5.keytab",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/etc/NetworkManager/system-connections",
+    "/var/lib/docker",
+    "/var/lib/containers",
+    "/var/lib/kubelet",
 };
 
 static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/run", "/var/run", "/boot" };
@@ -88,6 +139,11 @@ static bool has_marker(const char *dir)
     return false;
 }
 
+static bool is_or_holds(const char *path, const char *secret)
+{
+    return path_below(path, secret) || (path_below(secret, path) && fs_exists(secret));
+}
+
 bool project_forbidden(const char *path, const char *store, const char **ret_why)
 {
     CLEANUP(strv_free_p) struct strv homes = { 0 };
@@ -102,11 +158,16 @@ bool project_forbidden(const char *path, const char *store, const char **ret_why
         *ret_why = "it is, or holds, petri's own store";
         return true;
     }
+    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
+        if (is_or_holds(path, system_credentials[i])) {
+            *ret_why = "it is, or holds, a place for credentials (/etc/shadow, /etc/ssh, ...)";
+            return true;
+        }
     home_dirs(&homes);
     for (size_t h = 0; h < homes.n; h++)
         for (size_t i = 0; i < ARRAY_LEN(credentials); i++) {
             AUTOFREE char *c = path_join(homes.v[h], credentials[i]);
-            if (path_below(path, c) || (path_below(c, path) && fs_exists(c))) {
+            if (is_or_holds(path, c)) {
                 *ret_why = "it is, or holds, a place for credentials (.ssh, .aws, .docker, ...)";
                 return true;
             }
@@ -116,6 +177,11 @@ bool project_forbidden(const char *path, const char *store, const char **ret_why
 
 static void hide_credentials(struct project *p, const struct strv *homes)
 {
+    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
+        if (path_below(system_credentials[i], p->root)) {
+            const char *rel = system_credentials[i] + strlen(p->root);
+            strv_add(&p->hide, rel + strspn(rel, "/"));
+        }
     for (size_t h = 0; h < homes->n; h++) {
         if (!path_below(homes->v[h], p->root))
             continue;

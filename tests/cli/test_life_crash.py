@@ -1,13 +1,17 @@
 """Any process of petri's dies at any moment: what ran is gone, the next command finds all in order."""
+import contextlib
 import os
 import random
+import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import pytest
 
-from helpers import SLOW, descendants, tree, wait_for
+from helpers import BIN, SLOW, descendants, tree, wait_for
 from life import life, one_line  # noqa: F401
 
 KILLS = int(os.environ.get("PETRI_TEST_KILLS", "2000" if os.environ.get("PETRI_SOAK") else "30"))
@@ -190,3 +194,28 @@ def test_broken_records(life):
     with open(path, "w") as f:
         f.write(text)
     life.start("bad")
+
+
+def hang_up(there):
+    with contextlib.suppress(OSError):
+        while True:
+            there.accept()[0].close()
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_keeper_that_hangs_up(life):
+    """It takes the call and ends before it hears the question: an answer for who asked, not a signal."""
+    life.start()
+    box = life.status()["id"]
+    life("stop").ok()
+    ctl, there = os.path.join(life.petri.store, "run", box), socket.socket(socket.AF_UNIX)
+    os.makedirs(ctl, mode=0o700, exist_ok=True)
+    with there:
+        there.bind(os.path.join(ctl, "ctl"))
+        there.listen(8)
+        threading.Thread(target=hang_up, args=(there,), daemon=True).start()
+        for words in (["status", "--json"], ["stop"], ["rm", "-f", box]):
+            p = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=connect", "-e",
+                                "inject=connect:delay_exit=200000", BIN, *words], cwd=life.project,
+                               env=life.petri.env, capture_output=True, timeout=60)
+            assert p.returncode == 0, p

@@ -115,6 +115,13 @@ def test_home_by_name_with_secrets_hidden(petri):
         assert f"{CANARY} {d}" not in r.out, (d, r)
 
 
+def test_the_machines_own_secrets(petri):
+    """Of root in /etc, who is user 0 inside: what everybody may read is there, passwords are not."""
+    flags = [] if os.getuid() else ["-u", "0"]
+    r = petri.sh("wc -l <passwd; cat shadow shadow- gshadow ssh/* 2>/dev/null | wc -l", *flags, "--workspace", "/etc").ok()
+    assert int(r.out.split()[0]) > 0 and r.out.split()[1] == "0", r
+
+
 def test_secrets_hidden_from_bind_and_copy_too(petri):
     for mode in ("bind", "copy"):
         r = petri.sh("cat .ssh/id_rsa .aws/credentials .config/gh/hosts.yml; echo end",
@@ -551,7 +558,8 @@ def test_volume_gives_no_setuid(petri):
 
 @pytest.mark.parametrize("src", ["/run", "/proc", "/sys", "/dev", "/dev/null", "/proc/self", "/run/lock",
                                  "/sys/fs/cgroup", "/", "STORE", "STORE/images", "SSH", "AWS", "HOME",
-                                 "SOCKET", "SOCKETDIR", "SOCKETPARENT", "LINK", "MISSING", "/var/run"])
+                                 "SOCKET", "SOCKETDIR", "SOCKETPARENT", "LINK", "MISSING", "/var/run", "/etc",
+                                 "/etc/shadow"])
 def test_volume_forbidden(petri, src):
     sockdir = petri.path("sd", "inner")
     os.makedirs(sockdir)
