@@ -191,9 +191,11 @@ static int copy_in(struct cp *c, const char *src, const char *dst)
 static int report(const struct cp *c, bool json)
 {
     AUTOJSONW struct jsonw w = { 0 };
+    /* the one thing that was asked for can't be copied */
+    const int status = c->skipped && !(c->files || c->dirs || c->links);
 
     if (!json)
-        return 0;
+        return status;
     jw_obj(&w, NULL);
     jw_u64(&w, "files", c->files);
     jw_u64(&w, "directories", c->dirs);
@@ -202,7 +204,7 @@ static int report(const struct cp *c, bool json)
     jw_u64(&w, "skipped", c->skipped);
     jw_end_obj(&w);
     puts(w.out.p);
-    return 0;
+    return status;
 }
 
 static int cp_run(const struct cmd *cmd, int argc, char **argv)

@@ -329,6 +329,8 @@ def test_cp_leaves_out_what_can_not_be(box):
     assert "not copied: 'pipe'" in r.talk
     assert cp(box, "-q", src, ":copy2").ok().talk == ""
     box.sh("mkdir d; mkfifo d/p; touch d/f; chmod 4755 d/f").ok()
+    r = cp(box, ":d/p", box.petri.path("p"))
+    assert r.rc == 1 and "not copied" in r.talk and not os.path.lexists(box.petri.path("p")), r
     r = cp(box, ":d", box.petri.path("d")).ok()
     assert "d/p" in r.talk and os.listdir(box.petri.path("d")) == ["f"]
     assert os.stat(box.petri.path("d", "f")).st_mode & 0o7777 == 0o755
