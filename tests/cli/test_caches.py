@@ -200,7 +200,7 @@ def test_promote_saves(petri, life):
     assert r.json["state"] == "applied" and "caches: 1 files" in r.talk
     assert run_has(petri) == "x"
     fetch(life, "later")
-    life("promote", "--yes").ok()  # nothing to promote
+    assert life("promote", "--yes").rc == 1  # nothing to promote
     assert run_has(petri) == "x"
 
 
