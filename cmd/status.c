@@ -146,7 +146,10 @@ static void print_status(const struct state *s, const struct json *live, const s
     if (live) {
         uint64_t up = number(live, "uptime_ms") / 1000;
         format_size(number(live, "memory"), mem);
-        format_size(number(limits, "memory"), max);
+        if (str_eq(json_str(limits, "memory_enforced"), "none"))
+            snprintf(max, sizeof max, "any");
+        else
+            format_size(number(limits, "memory"), max);
         format_size(number(live, "disk"), disk);
         if (up < 120)
             printf(" %llus", (unsigned long long)up);
