@@ -3,6 +3,7 @@ pasta and slirp4netns. Client, gateway and server run in the namespaces of tests
 """
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -219,6 +220,40 @@ def fifty_rows(home, project, word):
               Series(took["none"]), 2.0)
 
 
+# --- programs and the machine's own sources -----------------------------------------------------------
+
+APT = ("rm -rf a && mkdir -p a/state/lists/partial a/cache/archives/partial && apt-get -qq -o Dir::State=$PWD/a/state "
+       "-o Dir::State::status=/var/lib/dpkg/status -o Dir::Cache=$PWD/a/cache -o APT::Sandbox::User= update")
+SOURCES = {"apt-get update": APT, "npm view": "npm view --prefer-online npm version"}
+
+
+def took(home, argv, cwd):
+    t0 = time.monotonic()
+    p = home.run(argv, cwd, timeout=180)
+    ms = (time.monotonic() - t0) * 1e3
+    return ms, None if p.returncode == 0 else (p.stderr or p.stdout).strip()[-200:].replace("\n", " ")
+
+
+def source_rows(home, project, word, notes):
+    """As this machine is configured; a source that the host itself does not reach is left out."""
+    home.env |= {k: v for k, v in os.environ.items() if re.search(r"_proxy$|CERT|CA_BUNDLE", k, re.I)}
+    for label, script in SOURCES.items():
+        sides = {"host": [], "petri": [home.petri, "run", "--network", "limited", "--"]}
+        ms, wrong = {k: [] for k in sides}, {}
+        for _ in range(4):  # the first one warms caches
+            for k, before in sides.items():
+                if not wrong:
+                    t, bad = took(home, [*before, "sh", "-c", script], project)
+                    ms[k].append(t)
+                    wrong |= {k: bad} if bad else {}
+        if "petri" in wrong:
+            raise Fail("%s, %s: %s" % (label, word, wrong["petri"]))
+        if wrong:
+            notes.append("left out: %s, which fails outside, too" % label)
+        else:
+            yield Row("%s, %s" % (label, word), Series(ms["petri"][1:]), "host", Series(ms["host"][1:]), 1.5)
+
+
 # --- all of it ----------------------------------------------------------------------------------------
 
 def rows(scratch, petri, users, homes, who, rounds, timeit, checks):
@@ -240,6 +275,7 @@ def rows(scratch, petri, users, homes, who, rounds, timeit, checks):
         project = scratch.project(100, h.user)
         if os.geteuid() == 0 or h.user.uid == os.geteuid():
             out += weight_rows(h, project, who[key])
+            out += source_rows(h, project, who[key], notes)
         out += fifty_rows(h, project, who[key])
     spread = statistics.median([r.petri.p95 / r.petri.median for r in out if isinstance(r, Row)])
     notes.append("network: 1 GiB a stream, %d times; p95 over median %.2f" % (REPEAT, spread))
