@@ -17,6 +17,8 @@ struct config *configured_load(const struct configured *how, const struct paths 
                                char **ret_project);
 /* One line about what waits for trust, and one for each value that a lock keeps out. */
 void configured_notes(const struct config *c);
+/* For commands that read no configuration: says it where `enabled` is false, which does not concern them. */
+void configured_say_enabled(void);
 /* Adds what is configured to the options that flags have given; options that `c` has no flag for are left
  * out. 0, or the status after it said what is wrong. */
 int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,

@@ -135,14 +135,48 @@ void configured_notes(const struct config *c)
         cmd_note("left out: %s", c->locked.v[i]);
 }
 
-static void say_all(const struct config *c)
+static void say_enabled(const struct config *c)
 {
     size_t enabled = (size_t)key_find("enabled");
 
-    configured_notes(c);
     if (c->set[enabled].set && !config_true(c, "enabled"))
         cmd_note("enabled: false (%s) only concerns petri tool and agents; this runs in a sandbox",
                  config_origin(c, enabled));
+}
+
+/* The nearest directory upwards with a configuration: it costs an exec less than to look for the project. */
+static char *nearest_configured(void)
+{
+    static const char *const names[] = { "petri.json", "petri.jsonc", "wonopcode.json",
+                                         "wonopcode.jsonc" };
+    char dir[PATH_MAX];
+
+    for (char *slash = getcwd(dir, sizeof dir); slash && dir[0]; *slash = '\0') {
+        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+            AUTOFREE char *path = path_join(dir, names[i]);
+            if (fs_exists(path))
+                return str_dup(dir);
+        }
+        slash = strrchr(dir, '/');
+    }
+    return NULL;
+}
+
+void configured_say_enabled(void)
+{
+    AUTOFREE char *user = config_user_dir(), *project = nearest_configured();
+    CLEANUP(paths_free_p) struct paths paths = { 0 };
+    CLEANUP(config_free_p) struct config *c = NULL;
+    struct config_from from = {
+        .system = config_system_file, .user = user, .project = project, .environment = environ
+    };
+
+    if (paths_find(&paths, NULL) < 0)
+        return;
+    from.data = paths.data;
+    /* mistakes are those of the start to tell */
+    if (config_load(&from, &c, NULL) == 0 && !c->mistakes.n)
+        say_enabled(c);
 }
 
 int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,
@@ -156,7 +190,9 @@ int configured_options(const struct cmd *c, const struct configured *how, const 
         return how->status;
     if (config_apply(conf, &o->given, take, &t, &e) < 0)
         return cmd_fail_err(how->status, e, how->json);
-    if (!how->quiet && !how->json)
-        say_all(conf);
+    if (!how->quiet && !how->json) {
+        configured_notes(conf);
+        say_enabled(conf);
+    }
     return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cmd/attach.h"
+#include "cmd/config.h"
 #include "runtime/client/env.h"
 
 enum { MAX_OUTPUT = 10 << 20 };
@@ -318,6 +319,8 @@ static int exec_run(const struct cmd *c, int argc, char **argv)
         return cmd_fail_petri(125, &e, f.json);
     if (!f.argv[0])
         return cmd_usage(c, "no command given; like: petri exec -- make test");
+    if (!f.quiet && !f.json)
+        configured_say_enabled();
     return f.detach ? run_detached(&f, b.s, &e) : run_attached(&f, b.s, &e);
 }
 
@@ -352,6 +355,8 @@ static int shell_run(const struct cmd *c, int argc, char **argv)
         return cmd_fail_err(125, why, false);
     if (target_open(&b, f.name, &e) < 0)
         return cmd_fail_petri(125, &e, false);
+    if (!f.quiet)
+        configured_say_enabled();
     return run_attached(&f, b.s, &e);
 }
 

@@ -22,6 +22,7 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
         { "count", &f->count, NULL },  { "signal", &f->signal, NULL },
         { "lines", &f->number, NULL }, { "sandbox", &f->sandbox, NULL },
         { "agent", &f->agent, NULL },  { "profile", &f->profile, NULL },
+        { "aside", NULL, &f->o.aside },
     };
     const struct opt *o;
     const char *value = NULL;

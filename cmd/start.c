@@ -344,6 +344,8 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
     if (!settle_process() || paths_find(&f.paths, &e) < 0 ||
         sandbox_find(&f.paths, f.n_words ? f.words[0] : NULL, NULL, &id, &e) < 0)
         return life_fail(e, f.json);
+    if (!f.quiet && !f.json)
+        configured_say_enabled();
     rc = sandbox_fork(&f.paths, id, &f.o, n, s, &paused, &e);
     if (rc == 0)
         print_fork(&f, s, n, life_now_us() - from, paused);
@@ -367,6 +369,7 @@ static const struct opt start_opts[] = {
     { "idle-timeout", 0, "TIME", "stop it when nothing ran for so long", NULL },
     { "lifetime", 0, "TIME", "stop it after so long", NULL },
     { "no-keep-alive", 0, NULL, "stop it as soon as nothing runs in it", NULL },
+    { "aside", 0, NULL, "never the project's own, even as its first", NULL },
     { "promote-on-stop", 0, NULL, "petri stop brings its harmless changes into the project", NULL },
     QUIET_OPT,
     JSON_OPT,

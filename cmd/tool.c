@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/fs.h"
 #include "cmd/config.h"
 
 extern char **environ;
@@ -27,8 +28,54 @@ static char *host_reason(const struct config *c, const char *tool)
     return NULL;
 }
 
-static int on_host(const char *tool, const char *why, char **argv)
+/* Where the project is outside and inside. It has its own path inside too, so most paths are right as they are. */
+struct places {
+    const char *project;
+    char *workspace;
+};
+
+/* What lies at `path`, links resolved as far as it is there; NULL: nothing of it. */
+static char *resolved(const char *path)
 {
+    AUTOFREE char *head = str_dup(path);
+
+    for (char *slash; (slash = strrchr(head, '/')) && slash != head; *slash = '\0') {
+        AUTOFREE char *real = fs_realpath(head);
+        if (real)
+            return str_printf("%s%s", real, path + strlen(head));
+    }
+    return NULL;
+}
+
+/* An absolute path of the project as it is called on the other side; NULL: it needs no other name. On the host
+ * /workspace is the project; inside, a path of the host's that leads there by a link is the project's own. */
+static char *other_name(const struct places *p, const char *path, bool to_host)
+{
+    AUTOFREE char *real = NULL;
+
+    if (!p->project || path[0] != '/' || strstr(path, "/../") || path_below(path, p->project))
+        return NULL;
+    if (path_below(path, p->workspace))
+        return to_host && !fs_exists(path)
+                   ? str_printf("%s%s", p->project, path + strlen(p->workspace))
+                   : NULL;
+    if (to_host || !(real = resolved(path)) || !path_below(real, p->project))
+        return NULL;
+    return TAKE_PTR(real);
+}
+
+/* A word that is a path, or --flag=PATH. Scripts and what a command prints are nobody's to rewrite. */
+static char *mapped(const struct places *p, const char *word, bool to_host)
+{
+    const char *path = word[0] == '-' && strchr(word, '=') ? strchr(word, '=') + 1 : word;
+    AUTOFREE char *other = other_name(p, path, to_host);
+    return other ? str_printf("%.*s%s", (int)(path - word), word, other) : str_dup(word);
+}
+
+static int on_host(const char *tool, const char *why, const struct places *p, char **argv)
+{
+    for (char **v = argv; *v; v++)
+        *v = mapped(p, *v, true);
     cmd_note("tool '%s' runs on the host, without a sandbox: %s", tool, why);
     execvp(argv[0], argv);
     return cmd_fail(errno == ENOENT ? 127 : 126, "'%s': %s", argv[0], strerror(errno));
@@ -58,17 +105,20 @@ static int start(const char *agent, const char *sandbox)
         argv[n++] = "--agent";
         argv[n++] = agent;
     }
-    if (sandbox)
+    if (sandbox) { /* whoever names no agent must not get this one's */
+        argv[n++] = "--aside";
         argv[n++] = sandbox;
+    }
     if (posix_spawn(&pid, "/proc/self/exe", NULL, NULL, (char *const *)argv, environ) != 0 ||
         RETRY(waitpid(pid, &status, 0)) < 0)
         return cmd_fail(125, "start the sandbox: %s", strerror(errno));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 125;
 }
 
-static int in_sandbox(const char *sandbox, const char *project, char **argv)
+static int in_sandbox(const char *sandbox, const struct places *p, char **argv)
 {
     AUTOSTRV struct strv words = { 0 };
+    const char *project = p->project;
     char cwd[PATH_MAX];
 
     strv_add(&words, "petri");
@@ -83,7 +133,7 @@ static int in_sandbox(const char *sandbox, const char *project, char **argv)
         strv_add(&words, sandbox);
     strv_add(&words, "--");
     for (; *argv; argv++)
-        strv_add(&words, *argv);
+        strv_take(&words, mapped(p, *argv, false));
     execv("/proc/self/exe", words.v);
     return cmd_fail(125, "start petri exec: %s", strerror(errno));
 }
@@ -94,6 +144,7 @@ static int tool_run(const struct cmd *c, int argc, char **argv)
     CLEANUP(config_free_p) struct config *conf = NULL;
     CLEANUP(paths_free_p) struct paths paths = { 0 };
     AUTOFREE char *project = NULL, *why = NULL, *sandbox = NULL;
+    AUTOSTRV struct strv workspace = { 0 };
     const char *value = NULL, *tool, *agent;
     const struct opt *o;
     struct err *e = NULL;
@@ -117,13 +168,15 @@ static int tool_run(const struct cmd *c, int argc, char **argv)
     if (!(conf = configured_load(&how, &paths, false, &project)))
         return 125;
     configured_notes(conf);
+    config_value(conf, (size_t)key_find("mounts.workspace_path"), &workspace);
+    struct places places = { project, workspace.v[0] };
     if ((why = host_reason(conf, tool)))
-        return on_host(tool, why, argv + optind);
+        return on_host(tool, why, &places, argv + optind);
     agent = how.agent ? how.agent : getenv("PETRI_AGENT");
     sandbox = sandbox_of(conf, agent && *agent ? agent : NULL, project);
     if ((rc = start(how.agent, sandbox)) != 0)
         return rc;
-    return in_sandbox(sandbox, project, argv + optind);
+    return in_sandbox(sandbox, &places, argv + optind);
 }
 
 static const struct opt tool_opts[] = {
@@ -139,7 +192,9 @@ const struct cmd cmd_tool = {
         "In the project's own sandbox, which is started on first use; an agent with values of "
         "its own in the configuration has a sandbox of its own. On the host only where trusted "
         "configuration says so (enabled: false, runtime: none, or the tool in bypass_tools), "
-        "and then a line on stderr says it. Paths of the project are the host's, inside too.\n"
+        "and then a line on stderr says it. Paths of the project are the host's, inside too; on "
+        "the "
+        "host a word that is a path below /workspace is the project's.\n"
         "Exit status: the command's own; 125 petri failed, 126 not executable, 127 not found.",
     .examples = "petri tool bash -- make test\tfor the tool called bash\n"
                 "petri tool --agent explore grep -- grep -r main .\tas the agent explore",

@@ -84,7 +84,7 @@ int kept_make(const struct paths *paths, struct kept *k, struct err **e)
     take_stamp(&k->state);
     keep_index(paths, &k->state);
     /* the project's first is its own: meant where none is named */
-    k->state.own = state_own(paths, &k->state, NULL) == 0;
+    k->state.own = !k->aside && state_own(paths, &k->state, NULL) == 0;
     return 0;
 }
 

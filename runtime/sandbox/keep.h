@@ -10,6 +10,7 @@ struct kept {
     int lock;          /* on its directory */
     int store;         /* while its layers have no record */
     int callers_store; /* the caller's own, which a keeper must not keep */
+    bool aside;        /* not to be the project's own */
     bool made;         /* new: nothing of it stays when the start fails */
     bool sweep;        /* look for what the dead left: not in each of many forks */
     const char *note;  /* ids_note() */

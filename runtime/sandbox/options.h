@@ -15,6 +15,7 @@ struct options {
     const char *caches;                  /* "on", "off" */
     const char *total_sandboxes, *total_memory, *total_disk, *startup_timeout;
     bool read_only, keep, tty, no_keep_alive, promote_on_stop;
+    bool aside;        /* a new one is not the project's own, even where it has none */
     bool live;         /* a sandbox without a command of its own, that stays; argv may be empty */
     const char *id;    /* NULL: a new one */
     struct strv given; /* what options_set() was given: "memory=1G" */

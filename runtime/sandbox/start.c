@@ -268,6 +268,7 @@ static int start_new(const struct paths *paths, const char *word, struct options
         (rc = state_create(paths, k.plan->id, &k.lock, e)) < 0)
         return rc;
     k.made = true;
+    k.aside = o->aside;
     rc = o->name ? state_name(paths, k.plan->id, o->name, e) : name_it(paths, &k, e);
     if (rc == 0) {
         strv_setenv(&k.plan->env, "SANDBOX_NAME", k.plan->name);
@@ -279,7 +280,7 @@ static int start_new(const struct paths *paths, const char *word, struct options
         ret->made = true;
         rc = kept_make(paths, &k, e);
     }
-    if (rc == 0 && !o->name && !k.state.own)
+    if (rc == 0 && !o->name && !k.aside && !k.state.own)
         rc = err_new(e, ERR_BUSY, "another petri is making this project's sandbox; try again");
     if (rc == 0)
         rc = kept_start(paths, &k, ret, e);

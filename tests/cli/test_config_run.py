@@ -294,6 +294,54 @@ def test_agents(petri):
     assert r.out == "yes\n" and "agent 'nobody' has no entry" in r.talk
 
 
+def tool(petri, *words, **kw):
+    return petri.run(*words, sub="tool", **kw)
+
+
+def test_an_agents_sandbox_is_never_the_projects_own(petri, life):  # noqa: F811
+    """Even as the first: whoever names no agent would get its network."""
+    user_file(petri, json.dumps({"sandbox": {"enabled": True, "network": "none"},
+                                 "agent": {"code": {"sandbox": {"network": "limited"}}}}))
+    tool(petri, "--agent", "code", "bash", "--", "true").ok()
+    r = tool(petri, "bash", "--", "sh", "-c", "echo $SANDBOX_NAME").ok()
+    assert not r.out.startswith("code-") and len(life.ls()) == 2
+    assert life.status()["network"]["policy"] == "none"
+    names = list(life.ls())
+    tool(petri, "--agent", "code", "bash", "--", "true").ok()
+    assert list(life.ls()) == names
+
+
+def test_enabled_false_is_said_by_all(petri, life):  # noqa: F811
+    petri.file("petri.json", box(enabled=False))
+    life.start()
+    assert "only concerns" not in life.sh("true").ok().talk
+    config(petri, "trust", "--yes").ok()
+    sub = os.path.join(petri.project, "sub")
+    os.mkdir(sub)
+    for r in (life.sh("true", cwd=sub), life("fork"), life("exec", "-d", "--", "true")):
+        assert "enabled: false (" in r.ok().talk and "only concerns petri tool" in r.talk, r
+    assert "only concerns" not in life.sh("true", "-q").ok().talk
+    assert "only concerns" not in life("fork", "--json").ok().talk
+
+
+def test_tool_paths(petri, life):  # noqa: F811
+    """Paths of the project mean the same on both sides, whatever the image and wherever it is seen inside."""
+    user_file(petri, box(**{"enabled": True, "mounts.workspace_path": "/srv/app", "bypass_tools": ["host"]}))
+    own = petri.file("f", "text")
+    sub = os.path.dirname(petri.file("sub/g", "deep"))
+    link = os.path.join(petri.base, "link")
+    os.symlink(petri.project, link)
+    for path in (own, "../f", "/srv/app/f", link + "/f"):
+        assert tool(petri, "cat", "--", "cat", path, cwd=sub).ok().out == "text", path
+    assert tool(petri, "pwd", "--", "pwd", cwd=sub).ok().out == sub + "\n"
+    r = tool(petri, "grep", "--", "grep", "-l", "--file=" + link + "/f", own, cwd=sub).ok()
+    assert r.out == own + "\n"
+    for path in (own, "../f", "/srv/app/f", link + "/f"):
+        assert tool(petri, "host", "--", "cat", path, cwd=sub).ok().out == "text", path
+    assert tool(petri, "host", "--", "echo", "/srv/application", "a/srv/app/f", "--x=/srv/app/sub").ok().out == (
+        f"/srv/application a/srv/app/f --x={sub}\n")
+
+
 def test_never_from_inside(petri, life):  # noqa: F811
     """A copy of the configuration that is changed inside has no effect."""
     petri.file("petri.json", box(**{"mounts.workspace_writable": True}))
