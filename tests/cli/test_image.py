@@ -790,6 +790,24 @@ def test_run_in_an_image(world):
     assert "did you mean 'two'" in world.run("--image", "tow", "--", "true").ok(125).talk
 
 
+def test_places_of_the_project_in_an_image(world):
+    """Another place than /workspace, a path that can't be written, and petri tool with the host's paths."""
+    two_layers(world)
+    own = world.file("f", "text")
+    write(os.path.join(world.home, ".config/petri/config.json"), json.dumps({"sandbox": {
+        "enabled": True, "image": "two", "network": "none", "mounts": {"workspace_path": "/srv/app", "readonly": ["f"]}}}))
+    r = world.sh("echo $PWD; cat /srv/app/f; (echo x >f) 2>/dev/null || echo no; ls /workspace").ok(2)
+    assert r.out == "/srv/app\ntextno\n", r
+    for path in (own, "f", "/srv/app/f"):
+        assert world.run("cat", "--", "cat", path, sub="tool").ok().out == "text"
+    assert world.run("sh", "--", "sh", "-c", "echo $PWD", sub="tool").ok().out == world.project + "\n"
+    world.run("-f", *world.run("-q", sub="ls").ok().out.split(), sub="rm").ok()
+    r = world.sh("true", "--workspace-path", "/etc/x").ok(125)
+    assert "/etc is the system's" in r.talk
+    r = world.sh("true", "--workspace-path", "/tmp").ok(125)
+    assert "/tmp is the system's" in r.talk
+
+
 def test_removed_while_in_use(world):
     two_layers(world)
     p = world.start("--image", "two", "--", "sh", "-c", "echo up; cat; cat /etc/stays", stdin=subprocess.PIPE)
