@@ -21,6 +21,12 @@ static void put_string(struct str *s, const char *p, size_t n)
     const char *end = p + n;
     str_addc(s, '"');
     while (p < end) {
+        const char *from = p;
+        while (p < end && *p >= ' ' && *p < 0x7f && *p != '"' && *p != '\\')
+            p++;
+        str_addn(s, from, (size_t)(p - from));
+        if (p == end)
+            break;
         uint32_t ch;
         size_t len = utf8_decode(p, (size_t)(end - p), &ch);
         const char *next = p + len;

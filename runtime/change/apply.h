@@ -10,17 +10,25 @@
 
 #include "runtime/change/journal.h"
 
+/* New content of a file, new.size bytes: a text that stays, else those from `from` on of a descriptor, which is
+ * closed here. */
+struct new_content {
+    const char *text;
+    int fd;
+    uint64_t from;
+};
+
 struct apply {
     const struct journal *journal;
     int root;                             /* the project */
     const volatile sig_atomic_t *stopped; /* looked at until the first rename; may be NULL */
-    /* New content of a file: new.size bytes of a descriptor (to be closed here) from *ret_from on. */
-    int (*content)(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_from,
-                   struct err **e);
-    void (*progress)(void *arg, size_t done, size_t all); /* may be NULL */
+    int (*content)(void *arg, const struct item *it, struct new_content *ret, struct err **e);
+    /* May be NULL; from several threads at once, each number once. */
+    void (*progress)(void *arg, size_t done, size_t all);
     /* True for a directory that is the one it was when all began, whatever its times say; may be NULL. Asked
      * before anything changes; what its times are afterwards is noted for known.h. */
     bool (*same_dir)(void *arg, const char *dir);
+    bool alone; /* few files, or content() is not for several threads at once */
     void *arg;
 };
 

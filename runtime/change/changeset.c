@@ -35,6 +35,8 @@ static void change_free(struct change *ch)
 {
     free(ch->path);
     free(ch->old_path);
+    free(ch->old_text);
+    free(ch->new_text);
     for (size_t i = 0; i < ch->n_risks; i++)
         free(ch->risks[i].detail);
     free(ch->risks);

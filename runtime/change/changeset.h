@@ -31,6 +31,9 @@ enum {
     CHANGE_EMPTY_DIR = 16, /* an empty directory, added or deleted */
 };
 
+/* Contents that are read once and stay in memory: what is looked at, judged and written is then the same. */
+enum { KEEP_FILE = 64 << 10, KEEP_ALL = 64 << 20 };
+
 struct risk_rule;
 struct risk_hit {
     const struct risk_rule *rule;
@@ -46,6 +49,8 @@ struct change {
     mode_t old_mode, new_mode; /* st_mode; 0: not there */
     uint64_t old_size, new_size;
     char old_digest[65], new_digest[65]; /* sha256 of content or link text, hex; "" not there */
+    char *old_text, *new_text; /* content of small files as it was digested; NULL: not kept */
+    struct timespec written;   /* when the sandbox wrote its side; {0,0} unknown */
     uint64_t lines_added, lines_deleted; /* text only, once diff_count() was there */
     struct risk_hit *risks;              /* worst first */
     size_t n_risks;
@@ -71,6 +76,7 @@ struct changeset {
     size_t n_ignored;
     struct strv repos; /* paths of .git that the sandbox changed; not in v */
     char id[65];       /* of v before renames were found */
+    size_t kept;       /* bytes of contents that are in memory */
 };
 
 struct changeset_opts {

@@ -8,6 +8,7 @@
 
 #include "base/fs.h"
 #include "runtime/change/apply.h"
+#include "runtime/change/crew.h"
 
 static int rename_flags(int a, const char *x, int b, const char *y, unsigned flags)
 {
@@ -211,7 +212,7 @@ static int sync_places(struct commit *c, struct err **e)
     return rc;
 }
 
-static int take_back(struct commit *c, int entry, size_t n, struct err **why)
+static int take_back(struct commit *c, int entry, struct err **why)
 {
     AUTOSTRV struct strv anchors = { 0 };
     CLEANUP(err_free_p) struct err *second = NULL;
@@ -219,7 +220,7 @@ static int take_back(struct commit *c, int entry, size_t n, struct err **why)
 
     /* where there is no room for it recovery goes forward, which is as good */
     (void)fs_write_atomic(entry, "abort", "", 0, 0600, NULL);
-    for (size_t i = n; i-- > 0 && rc == 0;)
+    for (size_t i = c->o->n; i-- > 0 && rc == 0;)
         if (c->o->v[i].applied)
             rc = undo_step(c, i, &second);
     for (size_t i = 0; i < c->o->n; i++)
@@ -237,22 +238,48 @@ static int take_back(struct commit *c, int entry, size_t n, struct err **why)
                     text);
 }
 
+/* Files that come need the directories made and what was in their place gone; among themselves they have
+ * no order. */
+static bool comes(const struct item *it)
+{
+    return it->step == STEP_CREATE || it->step == STEP_REPLACE || it->step == STEP_CHMOD;
+}
+
+static int come_part(const struct crew *w, struct err **e)
+{
+    const struct commit *all = w->arg;
+    struct commit c = { .a = all->a,
+                        .o = all->o,
+                        .parents = DIRS_INIT(all->a->root),
+                        .anchors = DIRS_INIT(all->a->root) };
+    int rc = 0;
+
+    for (size_t i = w->from; i < w->to && rc == 0 && !crew_over(w); i++)
+        if (comes(&c.o->v[i]))
+            rc = do_step(&c, i, e);
+    dirs_free_p(&c.parents);
+    dirs_free_p(&c.anchors);
+    return rc;
+}
+
 int commit_all(const struct apply *a, struct op *o, int entry, struct err **e)
 {
     struct commit c = {
         .a = a, .o = o, .parents = DIRS_INIT(a->root), .anchors = DIRS_INIT(a->root)
     };
-    size_t i = 0;
     int rc = 0;
 
-    for (; i < o->n && rc == 0; i++)
-        rc = do_step(&c, i, e);
+    for (size_t i = 0; i < o->n && rc == 0; i++)
+        if (!comes(&o->v[i]))
+            rc = do_step(&c, i, e);
+    if (rc == 0)
+        rc = crew_run(o->n, a->alone, come_part, &c, e);
     if (rc == 0) {
         set_dir_times(&c);
         rc = sync_places(&c, e);
     }
     if (rc < 0)
-        (void)take_back(&c, entry, i, e);
+        (void)take_back(&c, entry, e);
     dirs_free_p(&c.parents);
     dirs_free_p(&c.anchors);
     return rc;

@@ -7,6 +7,8 @@
 int content_read(const struct changeset *c, const struct change *ch, bool new_side, size_t max,
                  char **ret, size_t *ret_len, struct err **e)
 {
+    const char *kept = new_side ? ch->new_text : ch->old_text;
+    uint64_t size = new_side ? ch->new_size : ch->old_size;
     mode_t mode = new_side ? ch->new_mode : ch->old_mode;
     AUTOSTR struct str text = STR_INIT;
     AUTOFREE char *link = NULL;
@@ -15,7 +17,9 @@ int content_read(const struct changeset *c, const struct change *ch, bool new_si
     ssize_t n = 0;
     int rc;
 
-    if (S_ISREG(mode) || S_ISLNK(mode)) {
+    if (kept && S_ISREG(mode) && size <= max) {
+        str_addn(&text, kept, size);
+    } else if (S_ISREG(mode) || S_ISLNK(mode)) {
         if ((rc = change_open(c, ch, new_side, &fd, &link, e)) < 0)
             return rc;
         if (link)

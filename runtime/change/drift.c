@@ -220,10 +220,8 @@ static bool open_for_writing(struct drift *d, const char *path)
     AUTOCLOSE int fd = open_host(d, path, NULL);
     if (fd < 0)
         return false;
-    if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
-        return errno == EAGAIN;
-    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
-    return false;
+    /* the lease goes with the descriptor */
+    return fcntl(fd, F_SETLEASE, F_RDLCK) < 0 && errno == EAGAIN;
 }
 
 static bool was_there(struct drift *d, const char *path)
@@ -239,7 +237,7 @@ static bool was_there(struct drift *d, const char *path)
 const char *drift_why(struct drift *d, size_t i, const struct stat *st)
 {
     const struct change *ch = &d->s->c.v[i];
-    const struct timespec *written = &d->s->written[i];
+    const struct timespec *written = &ch->written;
 
     if (!st->st_ino)
         return was_there(d, ch->path) && !ours(d, ch->path)

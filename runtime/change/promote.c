@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "runtime/change/apply.h"
 #include "runtime/change/bundle.h"
+#include "runtime/change/crew.h"
 #include "runtime/change/library.h"
 #include "runtime/change/recover.h"
 
@@ -83,34 +84,36 @@ static int all_or_nothing(const struct promotion *m, struct err **e)
     return 0;
 }
 
-static int content(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_from,
-                   struct err **e)
+static int content(void *arg, const struct item *it, struct new_content *ret, struct err **e)
 {
     struct promotion *m = arg;
     AUTOFREE char *link = NULL;
     int rc = 0;
 
-    *ret_from = 0;
     if (m->p.v[it->tag].content >= 0) {
-        *ret_fd = fcntl(m->p.v[it->tag].content, F_DUPFD_CLOEXEC, 3);
-        return *ret_fd < 0 ? err_sys(e, "open the new '%s'", it->path) : 0;
+        ret->fd = fcntl(m->p.v[it->tag].content, F_DUPFD_CLOEXEC, 3);
+        return ret->fd < 0 ? err_sys(e, "open the new '%s'", it->path) : 0;
     }
-    rc = source_content(&m->s, it->tag, ret_fd, &link, e);
-    if (rc == 0 && *ret_fd < 0)
+    if ((ret->text = m->s.c.v[it->tag].new_text))
+        return 0;
+    rc = source_content(&m->s, it->tag, &ret->fd, &link, e);
+    if (rc == 0 && ret->fd < 0)
         rc = err_new(e, ERR_BUSY, "the sandbox changed '%s' just now; try again", it->path);
     return rc;
 }
 
-/* Files in the order in which apply_run() wants them. */
-static void tell_order(struct promotion *m)
+/* Files that come from the child, in the order in which apply_run() wants them; returns how many. */
+static size_t tell_order(struct promotion *m)
 {
     size_t *order = mem_zalloc((m->o.n + 1) * sizeof *order), n = 0;
     for (size_t i = 0; i < m->o.n; i++) {
         const struct item *it = &m->o.v[i];
-        if (it->new.kind == NODE_FILE && it->step != STEP_CHMOD && m->p.v[it->tag].content < 0)
+        if (it->new.kind == NODE_FILE && it->step != STEP_CHMOD && m->p.v[it->tag].content < 0 &&
+            !m->s.c.v[it->tag].new_text)
             order[n++] = it->tag;
     }
     source_ahead(&m->s, order, n);
+    return n;
 }
 
 static bool same_dir(void *arg, const char *dir)
@@ -146,7 +149,7 @@ static int apply_it(struct promotion *m, struct err **e)
         return rc;
     if (m->o.n == 0)
         return 0;
-    tell_order(m);
+    a.alone = tell_order(m) > 0 || m->o.n < CREW_FROM;
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
     sigaction(SIGHUP, &sa, NULL);

@@ -33,6 +33,7 @@ static void join(struct change *from, struct change *to)
     to->old_size = from->old_size;
     to->flags |= from->flags & CHANGE_BINARY;
     memcpy(to->old_digest, from->old_digest, sizeof to->old_digest);
+    to->old_text = TAKE_PTR(from->old_text);
 }
 
 static int by_digest(const void *a, const void *b)

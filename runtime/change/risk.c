@@ -174,10 +174,10 @@ static bool glob_fits(struct glob g, const char *name)
 /* The name that DOS-era programs see of a longer one: GITMOD~1 for .gitmodules. */
 static bool short_name_fits(struct glob g, const char *name)
 {
-    const char *tilde = strchr(name, '~');
+    const char *tilde = g.n && *g.p == '.' ? strchr(name, '~') : NULL;
     size_t n = tilde ? (size_t)(tilde - name) : 0, literal = 0;
 
-    if (n == 0 || n > 6 || strspn(tilde + 1, "0123456789") == 0 || g.n == 0 || *g.p != '.')
+    if (n == 0 || n > 6 || strspn(tilde + 1, "0123456789") == 0)
         return false;
     g.p++;
     g.n--;
@@ -202,6 +202,9 @@ static bool pattern_fits(const char *pattern, size_t len, const struct strv *par
 {
     for (size_t i = 0; i < parts->n; i++) {
         const char *p = pattern, *end = pattern + len;
+        if (*p != *parts->v[i] &&
+            !strchr("*?.", *p)) /* most don't: every path meets all patterns */
+            continue;
         bool fits = true;
         size_t k = i;
         for (; p < end && k < parts->n && fits; k++) {
@@ -217,7 +220,7 @@ static bool pattern_fits(const char *pattern, size_t len, const struct strv *par
 bool risk_path_fits(const struct risk_rule *rule, const struct strv *parts, bool link)
 {
     for (const char *p = rule->patterns; p && *p;) {
-        size_t n = strcspn(p, " ");
+        size_t n = (size_t)(strchrnul(p, ' ') - p);
         if (n && pattern_fits(p, n, parts, link))
             return true;
         p += n + (p[n] == ' ');

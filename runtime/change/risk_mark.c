@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/change/content.h"
+#include "runtime/change/crew.h"
 #include "runtime/change/risk_impl.h"
 
 enum { LARGE = 1 << 20, MANY = 50, SOME = 10 };
@@ -263,10 +264,16 @@ static int mark(const struct changeset *c, struct change *ch, struct err **e)
     return 0;
 }
 
-int risk_mark(struct changeset *c, struct err **e)
+static int mark_part(const struct crew *w, struct err **e)
 {
+    struct changeset *c = w->arg;
     int rc = 0;
-    for (size_t i = 0; i < c->n && rc == 0; i++)
+    for (size_t i = w->from; i < w->to && rc == 0 && !crew_over(w); i++)
         rc = mark(c, &c->v[i], e);
     return rc;
+}
+
+int risk_mark(struct changeset *c, struct err **e)
+{
+    return crew_run(c->n, c->n < CREW_FROM, mark_part, c, e);
 }

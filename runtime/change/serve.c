@@ -132,20 +132,14 @@ static int look_dirs(const struct changeset *c, struct dirset *ds, struct err **
 
 /* --- the list ---------------------------------------------------------------------------------------- */
 
-static void put_change(const struct changeset *c, const struct change *ch, struct near *n,
-                       struct str *out)
+static void put_change(const struct change *ch, struct str *out)
 {
-    const struct view *v = &c->pairs[ch->view].new;
-    struct timespec written = { 0 };
-    const char *name;
-    struct entry en;
-
     put(out, ch, sizeof *ch);
     put_str(out, ch->path);
-    if (ch->new_mode && near_get(n, v, change_rel(c, ch, ch->path), &name, NULL) == 0 &&
-        vdir_lookup(v, &n->d, name, &en, NULL) == 0 && en.kind != VIEW_ABSENT)
-        written = en.st.st_ctim;
-    put(out, &written, sizeof written);
+    if (ch->new_text) {
+        put_u64(out, ch->new_size);
+        put(out, ch->new_text, ch->new_size);
+    }
     for (size_t i = 0; i < ch->n_risks; i++) {
         put(out, &ch->risks[i].rule, sizeof ch->risks[i].rule);
         put_str(out, ch->risks[i].detail);
@@ -156,13 +150,12 @@ static int send_list(const struct changeset *c, int sock, struct err **e)
 {
     AUTOSTR struct str out = STR_INIT;
     struct dirset ds = { 0 };
-    struct near near = { 0 };
     int rc = look_dirs(c, &ds, e);
 
     put(&out, c->id, sizeof c->id);
     put_u64(&out, c->n);
     for (size_t i = 0; i < c->n && rc == 0; i++)
-        put_change(c, &c->v[i], &near, &out);
+        put_change(&c->v[i], &out);
     put_u64(&out, c->n_ignored);
     for (size_t i = 0; i < c->n_ignored; i++) {
         put_str(&out, c->ignored[i].path);
@@ -181,7 +174,6 @@ static int send_list(const struct changeset *c, int sock, struct err **e)
         put_str(&out, ds.gone.v[i]);
     if (rc == 0 && source_send(sock, 'C', out.p, out.len, -1) < 0)
         rc = err_sys(e, "hand over the list of changes");
-    near_free(&near);
     strv_free_p(&ds.made);
     strv_free_p(&ds.gone);
     strv_free_p(&ds.seen);
@@ -209,7 +201,7 @@ static int open_change(const struct changeset *c, struct near *n, const struct s
     rc = near_get(n, v, change_rel(c, ch, ch->path), &name, e);
     if (rc == 0)
         rc = S_ISLNK(ch->new_mode) ? vdir_readlink(v, &n->d, name, &text, e)
-                                   : vdir_open_file(v, &n->d, name, &fd, NULL, e);
+                                   : vdir_open_file(v, &n->d, name, NULL, &fd, NULL, e);
     if (rc < 0)
         return err_wrap(e, "'%s'", ch->path);
     return source_send(sock, text ? 'L' : 'F', text, text ? strlen(text) : 0, fd);

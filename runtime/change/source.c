@@ -162,13 +162,14 @@ static char *take_str(struct cursor *c)
     return s;
 }
 
-static void take_change(struct cursor *c, struct change *ch, struct timespec *written)
+static void take_change(struct cursor *c, struct change *ch)
 {
     /* plain members, and pointers that mean nothing here; the table of risks is the same in both */
     take(c, ch, sizeof *ch);
     ch->path = take_str(c);
-    ch->old_path = NULL;
-    take(c, written, sizeof *written);
+    ch->old_path = ch->old_text = NULL;
+    if (ch->new_text)
+        ch->new_text = take_str(c);
     ch->risks = mem_zalloc((ch->n_risks + 1) * sizeof *ch->risks);
     for (size_t i = 0; i < ch->n_risks; i++) {
         take(c, &ch->risks[i].rule, sizeof ch->risks[i].rule);
@@ -184,9 +185,8 @@ static int take_list(struct source *s, const struct str *text, struct err **e)
     take(&c, s->c.id, sizeof s->c.id);
     s->c.n = take_u64(&c);
     s->c.v = mem_zalloc((s->c.n + 1) * sizeof *s->c.v);
-    s->written = mem_zalloc((s->c.n + 1) * sizeof *s->written);
     for (size_t i = 0; i < s->c.n; i++)
-        take_change(&c, &s->c.v[i], &s->written[i]);
+        take_change(&c, &s->c.v[i]);
     s->c.n_ignored = take_u64(&c);
     s->c.ignored = mem_zalloc((s->c.n_ignored + 1) * sizeof *s->c.ignored);
     for (size_t i = 0; i < s->c.n_ignored; i++) {
@@ -262,7 +262,6 @@ void source_close_p(struct source *s)
     for (size_t i = 0; i < s->n_made; i++)
         free(s->made[i].path);
     free(s->made);
-    free(s->written);
     free(s->ahead);
     strv_free_p(&s->gone);
     changeset_free_p(&s->c);

@@ -18,9 +18,8 @@ struct source_dir {
 struct source {
     int sock;
     pid_t pid;
-    struct changeset c;       /* without views */
-    struct timespec *written; /* per change: when the sandbox wrote its file; {0,0} unknown */
-    struct source_dir *made;  /* directories that only the sandbox has, parents first */
+    struct changeset c;      /* without views and old contents */
+    struct source_dir *made; /* directories that only the sandbox has, parents first */
     size_t n_made;
     struct strv gone; /* directories that only the project has */
     size_t *ahead;    /* contents that will be asked for, in this order */

@@ -7,14 +7,17 @@
 
 #include "base/fs.h"
 #include "runtime/change/apply.h"
+#include "runtime/change/crew.h"
+#include "runtime/change/hash.h"
 
-enum { FEW = 64, ALIGN = 4096, ALIGN_FROM = 65536 };
+enum { FEW = 64, ALIGN = 4096, ALIGN_FROM = 65536, AHEAD = 1 << 20 };
 
 struct stage {
     const struct apply *a;
     struct op *o;
-    int blob; /* journal: old */
-    uint64_t end;
+    int blob;         /* journal: old */
+    struct str ahead; /* what is to be written there, at.. */
+    uint64_t at;
     bool no_clone; /* the file system has no reflinks */
     struct dirs parents, anchors;
 };
@@ -25,27 +28,72 @@ static int moved(const struct item *it, struct err **e)
                    it->path);
 }
 
+/* Where in the journal each old content goes; returns where they end. */
+static uint64_t place_old(struct op *o)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < o->n; i++) {
+        struct node *old = &o->v[i].old;
+        if (old->kind != NODE_FILE || o->v[i].step == STEP_CHMOD)
+            continue;
+        if (old->size >= ALIGN_FROM)
+            end = (end + ALIGN - 1) / ALIGN * ALIGN;
+        old->at = end;
+        end += old->size;
+    }
+    return end;
+}
+
+static int flush(struct stage *s, struct err **e)
+{
+    for (size_t done = 0; done < s->ahead.len;) {
+        ssize_t n =
+            RETRY(pwrite(s->blob, s->ahead.p + done, s->ahead.len - done, (off_t)(s->at + done)));
+        if (n < 0)
+            return err_sys(e, "write the journal");
+        done += (size_t)n;
+    }
+    s->ahead.len = 0;
+    return 0;
+}
+
+/* A small file in one read; many of them in one write. */
+static int keep_small(struct stage *s, struct item *it, int fd, struct err **e)
+{
+    char buf[ALIGN_FROM];
+    ssize_t n = RETRY(pread(fd, buf, it->old.size, 0));
+    int rc;
+
+    if (n != (ssize_t)it->old.size)
+        return n < 0 ? err_sys(e, "read '%s'", it->path) : moved(it, e);
+    if ((s->at + s->ahead.len != it->old.at || s->ahead.len >= AHEAD) && (rc = flush(s, e)) < 0)
+        return rc;
+    if (!s->ahead.len)
+        s->at = it->old.at;
+    hash_text(buf, (size_t)n, it->old.digest);
+    str_addn(&s->ahead, buf, (size_t)n);
+    return 0;
+}
+
 /* The old content goes to the journal; what is copied is exactly what was looked at. */
 static int keep_file(struct stage *s, struct item *it, int dir, const char *name, struct err **e)
 {
     AUTOCLOSE int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    bool copy = it->step != STEP_CHMOD;
     struct stat st;
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, "open '%s'", it->path);
     if (!node_same_stat(&st, &it->seen))
         return moved(it, e);
-    if (it->old.size >= ALIGN_FROM)
-        s->end = (s->end + ALIGN - 1) / ALIGN * ALIGN;
-    it->old.at = s->end;
-    int rc = node_hash_fd(fd, 0, it->old.size, copy ? s->blob : -1, s->end, it->old.digest, e);
+    bool small = it->old.size < ALIGN_FROM && st.st_blocks * 512 >= st.st_size;
+    bool copy = it->step != STEP_CHMOD;
+    int rc = small && copy ? keep_small(s, it, fd, e)
+                           : node_hash_fd(fd, 0, it->old.size, copy ? s->blob : -1, it->old.at,
+                                          it->old.digest, e);
     if (rc < 0)
         return err_wrap(e, "keep '%s' in the journal", it->path);
     if (fstat(fd, &st) < 0 || !node_same_stat(&st, &it->seen))
         return moved(it, e);
-    if (copy)
-        s->end += it->old.size;
     free(it->old.xattrs);
     it->old.xattrs = node_xattrs(fd);
     return 0;
@@ -89,39 +137,59 @@ static int keep_old(struct stage *s, struct item *it, struct err **e)
     return 0;
 }
 
-static int own(int fd, const struct item *it, struct err **e)
+/* True where one of us makes it, and nobody has to be given it. */
+static bool made_ours(const struct node *n)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_sys(e, "look at the new '%s'", it->path);
-    bool other = (it->new.uid != NODE_ANY &&st.st_uid != it->new.uid) ||
-                 (it->new.gid != NODE_ANY &&st.st_gid != it->new.gid);
-    if (other && fchown(fd, it->new.uid, it->new.gid) < 0)
+    return (n->uid == NODE_ANY || n->uid == geteuid()) &&
+           (n->gid == (gid_t)NODE_ANY || n->gid == getegid());
+}
+
+/* `st`: what it is now, and afterwards. */
+static int own(int fd, const struct item *it, struct stat *st, struct err **e)
+{
+    uid_t uid = it->new.uid == NODE_ANY ? st->st_uid : it->new.uid;
+    gid_t gid = it->new.gid == (gid_t)NODE_ANY ? st->st_gid : it->new.gid;
+
+    if ((st->st_uid != uid || st->st_gid != gid) && fchown(fd, uid, gid) < 0)
         return err_sys(e,
                        "'%s' belongs to %u:%u, and you can't make another file that does (chown or "
                        "chgrp it to yourself, or promote only other paths)",
-                       it->path, it->new.uid, it->new.gid);
+                       it->path, uid, gid);
     if (it->new.xattrs)
         node_set_xattrs(fd, it->new.xattrs);
-    if (fchmod(fd, it->new.mode) < 0)
+    /* an inherited ACL takes bits away, an owner who is given it too */
+    bool same = (st->st_mode & 07777) == it->new.mode && st->st_uid == uid && st->st_gid == gid &&
+                !it->new.xattrs;
+    if (!same && fchmod(fd, it->new.mode) < 0)
         return err_sys(e, "mode of '%s'", it->path);
+    st->st_uid = uid;
+    st->st_gid = gid;
     return 0;
 }
 
-static int fill(struct stage *s, struct item *it, int in, uint64_t from, int out, struct err **e)
+static int copy_in(struct stage *s, struct item *it, int in, uint64_t from, int out,
+                   char digest[65], struct err **e)
 {
-    char digest[65];
-    int rc;
+    if (from == 0 && !s->no_clone && ioctl(out, FICLONE, in) == 0)
+        return node_hash_fd(out, 0, it->new.size, -1, 0, digest, e);
+    s->no_clone = true;
+    return node_hash_fd(in, from, it->new.size, out, 0, digest, e);
+}
 
-    if (from == 0 && !s->no_clone && ioctl(out, FICLONE, in) == 0) {
-        if (ftruncate(out, (off_t)it->new.size) < 0)
-            return err_sys(e, "size of '%s'", it->path);
-        rc = node_hash_fd(out, 0, it->new.size, -1, 0, digest, e);
+static int fill(struct stage *s, struct item *it, int out, struct stat *ret_st, struct err **e)
+{
+    struct new_content c = { .fd = -1 };
+    char digest[65];
+    int rc = s->a->content(s->a->arg, it, &c, e);
+
+    if (rc < 0)
+        return rc;
+    AUTOCLOSE int in = c.fd;
+    if (c.text) {
+        hash_text(c.text, it->new.size, digest);
+        rc = fs_write_all(out, c.text, it->new.size) < 0 ? err_sys(e, "write a copy") : 0;
     } else {
-        s->no_clone = true;
-        rc = node_hash_fd(in, from, it->new.size, out, 0, digest, e);
-        if (rc == 0 && ftruncate(out, (off_t)it->new.size) < 0)
-            rc = err_sys(e, "size of '%s'", it->path);
+        rc = copy_in(s, it, in, c.from, out, digest, e);
     }
     if (rc < 0)
         return err_wrap(e, "write the new '%s'", it->path);
@@ -131,34 +199,34 @@ static int fill(struct stage *s, struct item *it, int in, uint64_t from, int out
         return err_new(e, ERR_BUSY, "the content of '%s' is not what was reviewed; try again",
                        it->path);
     memcpy(it->new.digest, digest, sizeof digest);
+    /* one that ends in a hole, or was cloned from a longer one */
+    if (fstat(out, ret_st) < 0 ||
+        ((uint64_t)ret_st->st_size != it->new.size &&
+         (ftruncate(out, (off_t)it->new.size) < 0 || fstat(out, ret_st) < 0)))
+        return err_sys(e, "size of '%s'", it->path);
     return 0;
 }
 
 static int stage_file(struct stage *s, struct item *it, int dir, const char *temp, struct err **e)
 {
-    AUTOCLOSE int in = -1, out = -1;
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, it->new.mtime };
-    uint64_t from = 0;
+    mode_t mode = made_ours(&it->new) ? it->new.mode & 0777 : 0600;
+    AUTOCLOSE int out = openat(dir, temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     struct stat st;
     int rc;
 
-    if ((rc = s->a->content(s->a->arg, it, &in, &from, e)) < 0)
-        return rc;
-    out = openat(dir, temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out < 0)
         return err_sys(e, "write into '%s' of the project", *it->anchor ? it->anchor : ".");
-    if ((rc = fill(s, it, in, from, out, e)) < 0)
+    if ((rc = fill(s, it, out, &st, e)) < 0)
         return rc;
     if (!it->exact && it->old.kind == NODE_FILE) /* what the host's file had stays */
         it->new.xattrs = str_dup(it->old.xattrs);
-    if ((rc = own(out, it, e)) < 0)
+    if ((rc = own(out, it, &st, e)) < 0)
         return rc;
-    if (it->exact && futimens(out, times) < 0)
+    if (it->exact && (futimens(out, times) < 0 || fstat(out, &st) < 0))
         return err_sys(e, "time of '%s'", it->path);
     if (s->o->n <= FEW && fsync(out) < 0)
         return err_sys(e, "sync the new '%s'", it->path);
-    if (fstat(out, &st) < 0)
-        return err_sys(e, "look at the new '%s'", it->path);
     it->new.mtime = st.st_mtim;
     it->new.uid = st.st_uid;
     it->new.gid = st.st_gid;
@@ -168,6 +236,7 @@ static int stage_file(struct stage *s, struct item *it, int dir, const char *tem
 static int stage_new(struct stage *s, struct item *it, size_t i, struct err **e)
 {
     struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, it->new.mtime };
+    struct stat st;
     char temp[64];
     int dir, rc;
 
@@ -191,34 +260,62 @@ static int stage_new(struct stage *s, struct item *it, size_t i, struct err **e)
     if (mkdirat(dir, temp, 0700) < 0)
         return err_sys(e, "write into '%s' of the project", *it->anchor ? it->anchor : ".");
     AUTOCLOSE int fd = openat(dir, temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? err_sys(e, "open the new '%s'", it->path) : own(fd, it, e);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, "open the new '%s'", it->path);
+    return own(fd, it, &st, e);
 }
 
-int stage_all(const struct apply *a, struct op *o, int entry, struct err **e)
+struct staging {
+    const struct apply *a;
+    struct op *o;
+    int blob;
+    size_t done;
+};
+
+static int stage_part(const struct crew *c, struct err **e)
 {
-    struct stage s = {
-        .a = a, .o = o, .blob = -1, .parents = DIRS_INIT(a->root), .anchors = DIRS_INIT(a->root)
-    };
-    AUTOCLOSE int blob = openat(entry, "old", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct staging *all = c->arg;
+    const struct apply *a = all->a;
+    struct op *o = all->o;
+    struct stage s = { .a = a,
+                       .o = o,
+                       .blob = all->blob,
+                       .parents = DIRS_INIT(a->root),
+                       .anchors = DIRS_INIT(a->root) };
     int rc = 0;
 
-    if (blob < 0)
-        return err_sys(e, "write the journal");
-    s.blob = blob;
-    for (size_t i = 0; i < o->n && rc == 0; i++) {
+    for (size_t i = c->from; i < c->to && rc == 0 && !crew_over(c); i++) {
         if (a->stopped && *a->stopped)
             rc = err_new(e, ERR_FAILED, "stopped; nothing was changed");
         if (rc == 0)
             rc = keep_old(&s, &o->v[i], e);
         if (rc == 0)
             rc = stage_new(&s, &o->v[i], i, e);
+        size_t done = __atomic_add_fetch(&all->done, 1, __ATOMIC_RELAXED);
         if (a->progress)
-            a->progress(a->arg, i + 1, o->n);
+            a->progress(a->arg, done, o->n);
     }
-    if (rc == 0 && (ftruncate(blob, (off_t)s.end) < 0 || fsync(blob) < 0))
-        rc = err_sys(e, "write the journal");
+    if (rc == 0)
+        rc = flush(&s, e);
     dirs_free_p(&s.parents);
     dirs_free_p(&s.anchors);
+    str_reset(&s.ahead);
+    return rc;
+}
+
+int stage_all(const struct apply *a, struct op *o, int entry, struct err **e)
+{
+    AUTOCLOSE int blob = openat(entry, "old", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct staging all = { .a = a, .o = o, .blob = blob };
+    uint64_t end = place_old(o);
+
+    if (blob < 0)
+        return err_sys(e, "write the journal");
+    mode_t mask = umask(0); /* modes are as they were decided */
+    int rc = crew_run(o->n, a->alone, stage_part, &all, e);
+    umask(mask);
+    if (rc == 0 && (ftruncate(blob, (off_t)end) < 0 || fsync(blob) < 0))
+        rc = err_sys(e, "write the journal");
     return rc;
 }
 
@@ -260,15 +357,29 @@ static int clean_dir(int fd, const char *prefix, struct err **e)
     return rc;
 }
 
+struct cleaning {
+    int root;
+    const struct strv *anchors;
+    char *prefix;
+};
+
+static int clean_part(const struct crew *c, struct err **e)
+{
+    const struct cleaning *all = c->arg;
+    int rc = 0;
+
+    for (size_t i = c->from; i < c->to && rc == 0; i++) {
+        AUTOCLOSE int fd = -1;
+        if (node_open_dir(all->root, all->anchors->v[i], &fd, NULL) == 0)
+            rc = clean_dir(fd, all->prefix, e);
+    }
+    return rc;
+}
+
 int stage_clean(int root, const struct op *o, const struct strv *anchors, struct err **e)
 {
     AUTOFREE char *prefix = str_printf(".petri-%.16s-", o->token);
-    int rc = 0;
+    struct cleaning all = { root, anchors, prefix };
 
-    for (size_t i = 0; i < anchors->n && rc == 0; i++) {
-        AUTOCLOSE int fd = -1;
-        if (node_open_dir(root, anchors->v[i], &fd, NULL) == 0)
-            rc = clean_dir(fd, prefix, e);
-    }
-    return rc;
+    return crew_run(anchors->n, o->n < CREW_FROM, clean_part, &all, e);
 }

@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "runtime/change/apply.h"
+#include "runtime/change/crew.h"
 #include "runtime/change/known.h"
 #include "runtime/change/recover.h"
 #include "runtime/change/talk.h"
@@ -160,16 +161,12 @@ static int drop_impossible(struct undo *u, struct err **e)
     return 0;
 }
 
-static int from_journal(void *arg, const struct item *it, int *ret_fd, uint64_t *ret_from,
-                        struct err **e)
+static int from_journal(void *arg, const struct item *it, struct new_content *ret, struct err **e)
 {
     struct undo *u = arg;
-    int fd = fcntl(u->blob, F_DUPFD_CLOEXEC, 3);
-    if (fd < 0)
-        return err_sys(e, "open the journal");
-    *ret_fd = fd;
-    *ret_from = it->new.at;
-    return 0;
+    ret->fd = fcntl(u->blob, F_DUPFD_CLOEXEC, 3);
+    ret->from = it->new.at;
+    return ret->fd < 0 ? err_sys(e, "open the journal") : 0;
 }
 
 /* What the operation left behind is what it was. */
@@ -202,6 +199,7 @@ static int reverse(struct undo *u, struct err **e)
             return rc;
     if ((rc = drop_impossible(u, e)) < 0)
         return rc;
+    a.alone = u->o.n < CREW_FROM;
     /* one that somebody has undone by hand is undone, too; one of which nothing could be is not */
     return u->o.n == 0 && u->refused.n ? 0 : apply_run(&a, &u->o, e);
 }

@@ -164,23 +164,26 @@ int vdir_open(const struct view *v, const struct vdir *d, const char *name, stru
 
 /* The part that holds what is seen under `name`. */
 static int holder(const struct view *v, const struct vdir *d, const char *name, enum view_kind kind,
-                  struct entry *ret, struct err **e)
+                  const struct entry *known, struct err **e)
 {
-    int rc = vdir_lookup(v, d, name, ret, e);
+    struct entry en;
+    int rc = known ? 0 : vdir_lookup(v, d, name, &en, e);
+
     if (rc < 0)
         return rc;
-    for (size_t i = 0; ret->kind == kind && i < d->n; i++)
-        if (d->parts[i].layer == ret->layer)
+    if (known)
+        en = *known;
+    for (size_t i = 0; en.kind == kind && i < d->n; i++)
+        if (d->parts[i].layer == en.layer)
             return d->parts[i].fd;
     return err_new(e, ERR_NOT_FOUND, "'%s%s%s' is no %s", d->path, *d->path ? "/" : "", name,
                    kind == VIEW_LINK ? "link" : "regular file");
 }
 
-int vdir_open_file(const struct view *v, const struct vdir *d, const char *name, int *ret_fd,
-                   struct stat *ret_st, struct err **e)
+int vdir_open_file(const struct view *v, const struct vdir *d, const char *name,
+                   const struct entry *en, int *ret_fd, struct stat *ret_st, struct err **e)
 {
-    struct entry en;
-    int at = holder(v, d, name, VIEW_FILE, &en, e);
+    int at = holder(v, d, name, VIEW_FILE, en, e);
     if (at < 0)
         return at;
     AUTOCLOSE int fd = fs_open_beneath(
@@ -200,8 +203,7 @@ int vdir_open_file(const struct view *v, const struct vdir *d, const char *name,
 int vdir_readlink(const struct view *v, const struct vdir *d, const char *name, char **ret,
                   struct err **e)
 {
-    struct entry en;
-    int at = holder(v, d, name, VIEW_LINK, &en, e);
+    int at = holder(v, d, name, VIEW_LINK, NULL, e);
     if (at < 0)
         return at;
     char *text = fs_readlink(at, name);

@@ -209,7 +209,7 @@ int view_open(const struct view *v, const char *path, int *ret_fd, struct stat *
         return rc;
     if (rc > 0 || !name)
         return err_new(e, ERR_NOT_FOUND, "'%s' is no regular file", path);
-    return vdir_open_file(v, &d, name, ret_fd, ret_st, e);
+    return vdir_open_file(v, &d, name, NULL, ret_fd, ret_st, e);
 }
 
 int view_readlink(const struct view *v, const char *path, char **ret, struct err **e)

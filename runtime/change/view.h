@@ -81,9 +81,9 @@ struct vdir {
 int vdir_root(const struct view *v, struct vdir *ret, struct err **e);
 int vdir_lookup(const struct view *v, const struct vdir *d, const char *name, struct entry *ret,
                 struct err **e);
-/* A regular file, as view_open. */
-int vdir_open_file(const struct view *v, const struct vdir *d, const char *name, int *ret_fd,
-                   struct stat *ret_st, struct err **e);
+/* A regular file, as view_open. `en`: what vdir_lookup() said of it, or NULL. */
+int vdir_open_file(const struct view *v, const struct vdir *d, const char *name,
+                   const struct entry *en, int *ret_fd, struct stat *ret_st, struct err **e);
 int vdir_readlink(const struct view *v, const struct vdir *d, const char *name, char **ret,
                   struct err **e);
 /* ERR_NOT_FOUND where `name` is no directory. */

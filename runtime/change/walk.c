@@ -105,7 +105,13 @@ struct side {
     uint64_t size;
     char digest[HASH_HEX + 1];
     bool binary, unreadable;
+    char *text; /* may be NULL */
 };
+
+static void side_free_p(struct side *s)
+{
+    free(s->text);
+}
 
 static int read_link(const struct view *v, const struct vdir *d, const char *name, struct side *ret,
                      struct err **e)
@@ -120,21 +126,46 @@ static int read_link(const struct view *v, const struct vdir *d, const char *nam
     return 0;
 }
 
-static int read_file(const struct view *v, const struct vdir *d, const char *name, struct side *ret,
-                     struct err **e)
+/* A small file in one read. */
+static int read_small(int fd, size_t size, struct side *ret, struct err **e)
+{
+    AUTOFREE char *text = mem_zalloc(size + 1);
+    size_t n = 0;
+    ssize_t k = 1;
+
+    while (n < size && (k = RETRY(read(fd, text + n, size - n))) > 0)
+        n += (size_t)k;
+    if (k < 0)
+        return err_sys(e, "read a file");
+    hash_text(text, n, ret->digest);
+    ret->size = n;
+    ret->binary = text_is_binary(text, n < HEAD ? n : HEAD);
+    ret->text = TAKE_PTR(text);
+    return 0;
+}
+
+static int read_file(const struct walk *w, const struct view *v, const struct vdir *d,
+                     const char *name, const struct entry *en, struct side *ret, struct err **e)
 {
     AUTOCLOSE int fd = -1;
     char head[HEAD];
-    int rc = vdir_open_file(v, d, name, &fd, NULL, e);
+    struct stat st;
+    int rc = vdir_open_file(v, d, name, en, &fd, &st, e);
 
-    if (rc < 0 || (rc = hash_file(fd, ret->digest, head, sizeof head, &ret->size, e)) < 0)
+    if (rc < 0)
+        return rc;
+    /* a file with holes keeps them, and that takes a descriptor */
+    if (st.st_size <= KEEP_FILE && w->c->kept + (size_t)st.st_size <= KEEP_ALL &&
+        st.st_blocks * 512 >= st.st_size)
+        return read_small(fd, (size_t)st.st_size, ret, e);
+    if ((rc = hash_file(fd, ret->digest, head, sizeof head, &ret->size, e)) < 0)
         return rc;
     ret->binary = text_is_binary(head, ret->size < HEAD ? (size_t)ret->size : HEAD);
     return 0;
 }
 
-static void read_side(const struct view *v, const struct vdir *d, const char *name,
-                      const struct entry *en, struct side *ret)
+static void read_side(const struct walk *w, const struct view *v, const struct vdir *d,
+                      const char *name, const struct entry *en, struct side *ret)
 {
     CLEANUP(err_free_p) struct err *why = NULL;
     int rc = 0;
@@ -143,12 +174,14 @@ static void read_side(const struct view *v, const struct vdir *d, const char *na
     if (en->kind == VIEW_LINK)
         rc = read_link(v, d, name, ret, &why);
     else if (en->kind == VIEW_FILE)
-        rc = read_file(v, d, name, ret, &why);
+        rc = read_file(w, v, d, name, en, ret, &why);
     if (rc == 0)
         return;
     *ret = (struct side){ 0 };
     if (!view_gone(why))
-        *ret = (struct side){ en->st.st_mode, (uint64_t)en->st.st_size, "", false, true };
+        *ret = (struct side){ .mode = en->st.st_mode,
+                              .size = (uint64_t)en->st.st_size,
+                              .unreadable = true };
 }
 
 static bool executable(mode_t m)
@@ -193,12 +226,12 @@ static void add_change(struct changeset *c, struct change ch)
 static void leaf_ignored(struct walk *w, const struct place *at, const char *name, const char *path,
                          const struct entry *oe, const struct entry *ne)
 {
-    struct side a, b;
+    CLEANUP(side_free_p) struct side a = { 0 }, b = { 0 };
     enum change_kind kind;
 
     if (oe->kind && oe->kind == ne->kind && oe->st.st_size == ne->st.st_size) {
-        read_side(w->old, at->old, name, oe, &a);
-        read_side(w->new, at->new, name, ne, &b);
+        read_side(w, w->old, at->old, name, oe, &a);
+        read_side(w, w->new, at->new, name, ne, &b);
         if (!kind_of(&a, &b, &kind))
             return;
     }
@@ -209,7 +242,7 @@ static void leaf(struct walk *w, const struct place *at, const char *name, const
                  const struct entry *oe, const struct entry *ne)
 {
     struct change ch = { .view = w->index };
-    struct side a, b;
+    CLEANUP(side_free_p) struct side a = { 0 }, b = { 0 };
 
     if (wanted(w, path) < 2)
         return;
@@ -217,10 +250,14 @@ static void leaf(struct walk *w, const struct place *at, const char *name, const
         leaf_ignored(w, at, name, path, oe, ne);
         return;
     }
-    read_side(w->old, at->old, name, oe, &a);
-    read_side(w->new, at->new, name, ne, &b);
+    read_side(w, w->old, at->old, name, oe, &a);
+    read_side(w, w->new, at->new, name, ne, &b);
     if (!kind_of(&a, &b, &ch.kind))
         return;
+    w->c->kept += (a.text ? a.size : 0) + (b.text ? b.size : 0);
+    ch.old_text = TAKE_PTR(a.text);
+    ch.new_text = TAKE_PTR(b.text);
+    ch.written = ne->kind == VIEW_ABSENT ? (struct timespec){ 0 } : ne->st.st_ctim;
     ch.path = str_dup(path);
     ch.old_mode = a.mode;
     ch.new_mode = b.mode;
