@@ -105,7 +105,7 @@ def thousand(scratch, home, project, word, timeit, checks):
 
 
 def rows(scratch, homes, who, full, timeit, checks):
-    out = []
+    out, notes = [], []
     for key, home in homes.items():
         project = scratch.project(100, home.user)
         start(home, "many", project)
@@ -114,7 +114,9 @@ def rows(scratch, homes, who, full, timeit, checks):
         if full:
             try:
                 out += thousand(scratch, home, project, who[key], timeit, checks)
-            except Fail as e:  # a limit of the kernel must be named, and is then the result
-                checks.errors.append("%d at once, %s: %s" % (THOUSAND, who[key], e))
+            except Fail as e:
+                text = "%d at once, %s: %s" % (THOUSAND, who[key], e)
+                # a limit of the kernel that petri names is a result
+                (notes if "as the kernel allows" in text else checks.errors).append(text)
         home.remove_all()
-    return out
+    return out, notes

@@ -36,7 +36,7 @@
 
 #include "draw.h"
 
-enum { MAX_CASES = 64, MAX_WORDS = 64, MAX_ENV = 16, SAMPLE_TIMEOUT_MS = 120000 };
+enum { MAX_CASES = 64, MAX_WORDS = 64, MAX_ENV = 16, SAMPLE_TIMEOUT_MS = 120000, OUT_ROOM = 1 << 20 };
 
 struct bench_case {
     char *name, *cwd, *umount;
@@ -190,6 +190,9 @@ static void open_streams(struct streams *s)
     /* Only the launcher's ends are non-blocking: the flag sits on the open file. */
     fcntl(s->out[1], F_SETFL, 0);
     fcntl(s->err[1], F_SETFL, 0);
+    /* What is printed is read when the clock has stopped: it must fit, the list of 1,000 sandboxes too. */
+    if (fcntl(s->out[0], F_SETPIPE_SZ, OUT_ROOM) < 0)
+        die("a pipe of %d bytes: %s", OUT_ROOM, strerror(errno));
     posix_spawn_file_actions_init(&s->fa);
     /* An empty pipe, not /dev/null: OCI runtimes chown their stdio to the container's user. */
     posix_spawn_file_actions_adddup2(&s->fa, s->in[0], 0);
