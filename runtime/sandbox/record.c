@@ -180,9 +180,14 @@ static bool is_locked(const char *dir)
 int state_text(const struct paths *paths, const char *id, char **ret, struct err **e)
 {
     AUTOFREE char *dir = state_dir(paths, id), *path = path_join(dir, "state.json");
-    if (!fs_exists(path))
+    CLEANUP(err_free_p) struct err *why = NULL;
+    int rc = fs_read(AT_FDCWD, path, 16 << 20, ret, NULL, &why);
+
+    if (rc < 0 && (why->sys == ENOENT || why->sys == ENOTDIR)) /* never was, or went just now */
         return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", id);
-    return fs_read(AT_FDCWD, path, 16 << 20, ret, NULL, e);
+    if (rc < 0 && e)
+        *e = TAKE_PTR(why);
+    return rc;
 }
 
 int state_read(const struct paths *paths, const char *id, struct state *ret, struct err **e)
