@@ -100,6 +100,10 @@ int changeset_pairs(const struct record *r, struct view_pair *pairs, size_t n,
     all.ignored_arg = ignore;
     if ((rc = changeset_make(pairs, n, &all, &c, e)) < 0 || (rc = risk_mark(&c, e)) < 0)
         return rc;
+    for (size_t i = 0; i < n; i++)
+        if ((rc = view_check(r, &c.pairs[i].old, e)) < 0 ||
+            (rc = view_check(r, &c.pairs[i].new, e)) < 0)
+            return rc;
     *ret = c;
     c = (struct changeset){ 0 };
     return 0;

@@ -114,9 +114,11 @@ static int ask(struct source *s, char what, const void *p, size_t n, struct str 
         (void)hear(s, &text, &fd, &old, NULL);
     }
     s->n_ahead = s->got; /* the order is broken: from here on one by one */
-    if (source_send(s->sock, what, p, n, -1) < 0)
-        return err_sys(e, "talk to the process that reads the sandbox");
-    return hear(s, ret, ret_fd, ret_what, e);
+    /* a child that has failed says why and goes, whether it was asked or not */
+    bool sent = source_send(s->sock, what, p, n, -1) == 0;
+    int rc = hear(s, ret, ret_fd, ret_what, e);
+    return rc == 0 && !sent ? err_new(e, ERR_FAILED, "the process that reads the sandbox ended")
+                            : rc;
 }
 
 void source_ahead(struct source *s, size_t *order, size_t n)

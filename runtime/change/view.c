@@ -78,6 +78,25 @@ static int add_host(const struct record *r, size_t index, struct view *v, struct
     return 0;
 }
 
+static int layer_gone(const struct record *r, const char *id, struct err **e)
+{
+    return err_new(
+        e, ERR_BUSY,
+        "can't open the layer %s of sandbox '%s': it went just now; try again, and if it "
+        "stays gone see petri fsck",
+        id, record_label(r));
+}
+
+int view_check(const struct record *r, const struct view *v, struct err **e)
+{
+    for (size_t i = 0; i < v->n; i++) {
+        AUTOFREE char *layer = str_printf("%s/changes/%s", r->data, v->layers[i].id);
+        if (*v->layers[i].id && !fs_exists(layer))
+            return layer_gone(r, v->layers[i].id, e);
+    }
+    return 0;
+}
+
 static int add_stored(const struct record *r, const char *snap, const char *sub, struct view *v,
                       struct err **e)
 {
@@ -87,6 +106,8 @@ static int add_stored(const struct record *r, const char *snap, const char *sub,
     for (size_t i = 0; rc == 0 && i < ids.n; i++) {
         AUTOFREE char *layer = str_printf("%s/changes/%s", r->data, ids.v[i]);
         AUTOCLOSE int fd = open(layer, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT)
+            return layer_gone(r, ids.v[i], e);
         if (fd < 0)
             return err_sys(e, "open the layer '%s' of sandbox '%s'", layer, record_label(r));
         int at = openat(fd, sub, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

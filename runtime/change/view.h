@@ -48,6 +48,9 @@ int view_sandbox(const struct record *r, const char *snap, size_t index, struct 
 /* The directories `sub` ("r", "x-usr") of the layers alone, with nothing below them. */
 int view_layers(const struct record *r, const char *snap, const char *sub, struct view *ret,
                 struct err **e);
+/* Once all was read: ERR_BUSY where a layer was taken away meanwhile. It gets another name before anything in it
+ * is removed, so what was read before is whole otherwise. */
+int view_check(const struct record *r, const struct view *v, struct err **e);
 void view_free_p(struct view *v);
 
 /* Paths are relative to the workspace, normal, without a leading slash; "" is its root. A path through a
