@@ -43,6 +43,20 @@ int fs_write_all(int fd, const void *p, size_t n)
     return 0;
 }
 
+int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t at)
+{
+    const char *c = p;
+    while (n) {
+        ssize_t w = RETRY(pwrite(fd, c, n, (off_t)at));
+        if (w < 0)
+            return -1;
+        c += w;
+        at += (uint64_t)w;
+        n -= (size_t)w;
+    }
+    return 0;
+}
+
 int fs_write_at(int dirfd, const char *path, const char *text, struct err **e)
 {
     AUTOCLOSE int fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC);

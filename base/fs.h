@@ -18,6 +18,7 @@ int fs_write_at(int dirfd, const char *path, const char *text, struct err **e);
 int fs_write_atomic(int dirfd, const char *path, const void *p, size_t n, mode_t mode,
                     struct err **e);
 int fs_write_all(int fd, const void *p, size_t n); /* 0 or -1 with errno */
+int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t at);
 /* Copies the rest of `in` to `out` (copy_file_range, else read/write). */
 int fs_copy_fd(int in, int out, struct err **e);
 

@@ -1,6 +1,7 @@
 /* runtime/change/apply.c - the order of things, and the order of phases. */
 #include "runtime/change/apply.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -164,12 +165,16 @@ static void note_dirs(const struct apply *a, const struct strv *dirs, int entry)
     (void)fs_write_atomic(entry, "dirs.json", w.out.p, w.out.len, 0600, NULL);
 }
 
-int apply_run(const struct apply *a, struct op *o, struct err **e)
+int apply_run(struct apply *a, struct op *o, struct err **e)
 {
     AUTOSTRV struct strv anchors = { 0 }, dirs = { 0 };
     AUTOCLOSE int entry = -1;
+    AUTOCLOSE int top = openat(a->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc;
 
+    if (top < 0)
+        return err_sys(e, "open the project");
+    a->synced = top;
     all_anchors(o, &anchors);
     touched_dirs(a, o, &dirs);
     if ((rc = journal_begin(a->journal, o, &entry, e)) < 0)

@@ -30,6 +30,7 @@ struct apply {
     bool (*same_dir)(void *arg, const char *dir);
     bool alone; /* few files, or content() is not for several threads at once */
     void *arg;
+    int synced; /* apply_run()'s own: for syncfs, which tells of errors since it was opened */
 };
 
 /* Sorts the items into the order in which they must happen and finds their anchors. */
@@ -38,7 +39,7 @@ int apply_order(struct op *o, struct err **e);
 struct item *apply_find(const struct op *o, const char *path, bool goes);
 /* Does it. Items must be ordered, with old and new as `step` wants them and `seen` as it was looked at.
  * ERR_BUSY: somebody changed the project meanwhile; nothing was changed then, as with every failure. */
-int apply_run(const struct apply *a, struct op *o, struct err **e);
+int apply_run(struct apply *a, struct op *o, struct err **e);
 
 /* --- parts, shared with recovery --------------------------------------------------------------- */
 

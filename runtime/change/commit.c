@@ -197,10 +197,8 @@ static int sync_places(struct commit *c, struct err **e)
     const char *name;
     int dir, rc = 0;
 
-    if (c->o->n > 64) {
-        AUTOCLOSE int root = openat(c->a->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return root < 0 || syncfs(root) < 0 ? err_sys(e, "sync the project's file system") : 0;
-    }
+    if (c->o->n > 64)
+        return syncfs(c->a->synced) < 0 ? err_sys(e, "sync the project's file system") : 0;
     for (size_t i = 0; i < c->o->n && rc == 0; i++) {
         CLEANUP(err_free_p) struct err *why = NULL;
         /* a directory that went needs no sync, only its parent does */

@@ -144,19 +144,6 @@ static bool next_data(int fd, uint64_t pos, uint64_t end, uint64_t *ret_start, u
     return true;
 }
 
-static int write_at(int fd, const char *p, size_t n, uint64_t at)
-{
-    while (n) {
-        ssize_t w = RETRY(pwrite(fd, p, n, (off_t)at));
-        if (w < 0)
-            return -1;
-        p += w;
-        at += (uint64_t)w;
-        n -= (size_t)w;
-    }
-    return 0;
-}
-
 int node_hash_fd(int in, uint64_t from, uint64_t size, int out, uint64_t to, char ret[65],
                  struct err **e)
 {
@@ -185,7 +172,7 @@ int node_hash_fd(int in, uint64_t from, uint64_t size, int out, uint64_t to, cha
         if (n == 0)
             return err_new(e, ERR_BUSY, "a file shrank while it was read");
         hash_add(h, buf, (size_t)n);
-        if (out >= 0 && write_at(out, buf, (size_t)n, to + (pos - from)) < 0)
+        if (out >= 0 && fs_pwrite_all(out, buf, (size_t)n, to + (pos - from)) < 0)
             return err_sys(e, "write a copy");
         pos += (uint64_t)n;
     }

@@ -46,13 +46,8 @@ static uint64_t place_old(struct op *o)
 
 static int flush(struct stage *s, struct err **e)
 {
-    for (size_t done = 0; done < s->ahead.len;) {
-        ssize_t n =
-            RETRY(pwrite(s->blob, s->ahead.p + done, s->ahead.len - done, (off_t)(s->at + done)));
-        if (n < 0)
-            return err_sys(e, "write the journal");
-        done += (size_t)n;
-    }
+    if (fs_pwrite_all(s->blob, s->ahead.p, s->ahead.len, s->at) < 0)
+        return err_sys(e, "write the journal");
     s->ahead.len = 0;
     return 0;
 }
@@ -187,7 +182,7 @@ static int fill(struct stage *s, struct item *it, int out, struct stat *ret_st, 
     AUTOCLOSE int in = c.fd;
     if (c.text) {
         hash_text(c.text, it->new.size, digest);
-        rc = fs_write_all(out, c.text, it->new.size) < 0 ? err_sys(e, "write a copy") : 0;
+        rc = fs_pwrite_all(out, c.text, it->new.size, 0) < 0 ? err_sys(e, "write a copy") : 0;
     } else {
         rc = copy_in(s, it, in, c.from, out, digest, e);
     }
@@ -324,10 +319,8 @@ int stage_sync(const struct apply *a, struct op *o, struct err **e)
     struct dirs d = DIRS_INIT(a->root);
     int fd, rc = 0;
 
-    if (o->n > FEW) {
-        AUTOCLOSE int root = openat(a->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return root < 0 || syncfs(root) < 0 ? err_sys(e, "sync the project's file system") : 0;
-    }
+    if (o->n > FEW)
+        return syncfs(a->synced) < 0 ? err_sys(e, "sync the project's file system") : 0;
     for (size_t i = 0; i < o->n && rc == 0; i++) {
         if (i && strcmp(o->v[i].anchor, o->v[i - 1].anchor) == 0)
             continue;
