@@ -326,15 +326,16 @@ def loops():
 
 def namespaces():
     """Ids of the namespaces that our processes, or an orphan of petri's, are in (whose process it is
-    matters: others on this machine make namespaces too)."""
+    matters: others on this machine make namespaces too). Those that we are in ourselves are nobody's leak."""
+    kinds = ("mnt", "net", "user", "pid", "ipc", "uts", "cgroup")
     found = set()
     ours = set(descendants())
     for pid, (ppid, _, name) in processes().items():
         if pid in ours or ("petri" in name and ppid == 1):
-            for kind in ("mnt", "net", "user", "pid", "ipc", "uts", "cgroup"):
+            for kind in kinds:
                 with contextlib.suppress(OSError):
                     found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
-    return found
+    return found - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}
 
 
 def strays():

@@ -147,6 +147,50 @@ def test_errors(world, name, error):
             assert look(world.project) == world.old
 
 
+@pytest.fixture
+def many(petri):
+    """Enough files for several threads."""
+    w = fresh(petri)
+    for i in range(700):
+        w.file(f"d{i % 7}/f{i}", f"old {i}\n")
+    w.box = Box(w)
+    w.box.run("for f in d?/*; do echo new >> $f; done; mkdir -p e/f; for i in $(seq 60); do echo $i > e/f/$i; done; "
+              "rm d0/f0 d3/f3 d6/f6; ln -s f1 d1/link; chmod +x d2/f2; head -c 200000 /dev/zero | tr '\\0' x > d4/f4")
+    w.old = look(w.project)
+    promote(w, "-y")
+    w.new = contents(w.project)
+    assert len(w.new) > 750
+    call(w, "undo")
+    assert look(w.project) == w.old
+    return w
+
+
+def test_many_files_killed(many):
+    """Of what several threads do at once any part may be done."""
+    seen = set()
+    for name, k in (("pwrite64", 150), ("renameat2", 1), ("renameat2", 90), ("renameat2", 170), ("unlinkat", 50),
+                    ("openat", 900), ("syncfs", 1), ("syncfs", 2)):
+        for verb, args in (("promote", ("-y",)), ("undo", ())):
+            strace(many, f"trace={name}", f"inject={name}:signal=KILL:when={k}", verb=verb, args=args)
+            state = settle(many)
+            seen.add((verb, state))
+            if verb == "promote" and state == "old":
+                promote(many, "-y")
+            elif verb == "undo" and state == "new":
+                call(many, "undo")
+        assert look(many.project) == many.old and not leftovers(many), (name, k)
+    assert {("promote", "old"), ("promote", "new")} <= seen
+
+
+@pytest.mark.parametrize("name,k", [("pwrite64", 100), ("renameat2", 120)])
+def test_many_files_and_an_error(many, name, k):
+    p = strace(many, f"trace={name}", f"inject={name}:error=EIO:when={k}")
+    assert p.returncode == 1 and p.stderr.count(b"\n") == 1, p.stderr
+    assert look(many.project) == many.old and not leftovers(many)
+    promote(many, "-y")
+    assert contents(many.project) == many.new
+
+
 def test_no_exchange_on_this_file_system(world):
     """Where two names can't be swapped it takes three renames, and recovery knows all of them."""
     every = "inject=renameat2:error=EINVAL"
