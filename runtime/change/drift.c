@@ -224,14 +224,29 @@ static bool open_for_writing(struct drift *d, const char *path)
     return fcntl(fd, F_SETLEASE, F_RDLCK) < 0 && errno == EAGAIN;
 }
 
+/* Nothing can have gone from a directory that nobody but petri has touched since. */
+static bool may_have_gone(struct drift *d, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    AUTOFREE char *dir = str_printf("%.*s", slash ? (int)(slash - path) : 0, path);
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+
+    if (d->doubt || (*dir && node_open_dir(d->root, dir, &fd, NULL) < 0) ||
+        fstat(*dir ? fd : d->root, &st) < 0)
+        return true;
+    return after(&st.st_ctim, &d->r->stamp) && !known_dir(known(d), dir, &st);
+}
+
+/* A file that was renamed inside has the origin of another name, too. */
 static bool was_there(struct drift *d, const char *path)
 {
     AUTOSTR struct str origin = STR_INIT;
     AUTOCLOSE int fd = -1;
     if (d->r->mode == RECORD_COPY)
         return source_base(d->s, path, &fd, NULL) == 0;
-    return base_has(d->base, path) ||
-           (source_origin(d->s, path, &origin, NULL) == 0 && origin.len > 0);
+    return base_has(d->base, path) || (source_origin(d->s, path, &origin, NULL) == 0 &&
+                                       origin.len > 0 && may_have_gone(d, path));
 }
 
 const char *drift_why(struct drift *d, size_t i, const struct stat *st)

@@ -753,6 +753,21 @@ def inside(world, script):
     return world.run("--", "sh", "-c", script, sub="exec").ok()
 
 
+def test_renamed_inside(live):
+    """A new name has the old one's origin as root; that is no file that the project lost."""
+    inside(live, "mv b b2; mv src/c src/c2; echo more >> src/c2")
+    promote(live, "-y")
+    assert text(live, "b2") == "1\n" and text(live, "src/c2") == "1\nmore\n"
+    assert not os.path.exists(os.path.join(live.project, "b"))
+
+
+def test_deleted_on_the_host_is_seen(live):
+    inside(live, "echo 2 > b; echo 2 > src/c")
+    os.unlink(os.path.join(live.project, "src/c"))
+    j = promote(live, "-y", "--json", rc=1).json
+    assert [c["path"] for c in j["conflicts"]] == ["src/c"]
+
+
 def test_live(live):
     """gc, amend and rebase inside while the host commits; hidden files; drift; undo."""
     secret = helpers.tree(live.project)[".env"]
