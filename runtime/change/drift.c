@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/magic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/vfs.h>
 
@@ -56,31 +57,54 @@ void drift_free_p(struct drift *d)
     if (d->r)
         dirs_free_p(&d->dirs);
     known_free(d->known);
+    strv_free_p(&d->left);
     *d = (struct drift){ 0 };
 }
 
 /* --- the same directories ------------------------------------------------------------------------------ */
 
-/* The handle that overlay noted: version, magic, length, flags, type, uuid[16], then the handle. */
-static bool same_handle(struct drift *d, const char *dir, int fd)
+/* A file's handle as a word; NULL: the file system has none. */
+static char *handle_word(int type, const void *handle, size_t n)
 {
-    enum { HEAD = 21, MAGIC = 0xfb, TYPE = 4 };
-    AUTOSTR struct str origin = STR_INIT;
+    AUTOSTR struct str s = STR_INIT;
+    str_addf(&s, "%d:", type);
+    str_add_base64(&s, handle, n);
+    return str_take(&s);
+}
+
+static char *handle_of(int fd)
+{
     union {
         struct file_handle h;
         char room[sizeof(struct file_handle) + MAX_HANDLE_SZ];
     } u = { .h.handle_bytes = MAX_HANDLE_SZ };
     int mount;
 
-    if (source_origin(d->s, dir, &origin, NULL) < 0 || origin.len <= HEAD)
-        return false;
+    if (name_to_handle_at(fd, "", &u.h, &mount, AT_EMPTY_PATH) < 0)
+        return NULL;
+    return handle_word(u.h.handle_type, u.h.f_handle, u.h.handle_bytes);
+}
+
+/* The one that overlay noted: version, magic, length, flags, type, uuid[16], then the handle. */
+static char *handle_noted(struct drift *d, const char *path)
+{
+    enum { HEAD = 21, MAGIC = 0xfb, TYPE = 4 };
+    AUTOSTR struct str origin = STR_INIT;
+
+    if (source_origin(d->s, path, &origin, NULL) < 0 || origin.len <= HEAD)
+        return NULL;
     const unsigned char *o = (const unsigned char *)origin.p;
-    if (o[1] != MAGIC || name_to_handle_at(fd, "", &u.h, &mount, AT_EMPTY_PATH) < 0)
-        return false;
+    if (o[1] != MAGIC)
+        return NULL;
     /* the length says where the handle ends; padding may follow */
     size_t len = o[2] > HEAD && o[2] <= origin.len ? o[2] - (size_t)HEAD : origin.len - HEAD;
-    return u.h.handle_type == o[TYPE] && u.h.handle_bytes == len &&
-           memcmp(u.h.f_handle, o + HEAD, len) == 0;
+    return handle_word(o[TYPE], o + HEAD, len);
+}
+
+static bool same_handle(struct drift *d, const char *dir, int fd)
+{
+    AUTOFREE char *noted = handle_noted(d, dir), *now = noted ? handle_of(fd) : NULL;
+    return now && strcmp(now, noted) == 0;
 }
 
 static const struct known *known(struct drift *d)
@@ -224,29 +248,47 @@ static bool open_for_writing(struct drift *d, const char *path)
     return fcntl(fd, F_SETLEASE, F_RDLCK) < 0 && errno == EAGAIN;
 }
 
-/* Nothing can have gone from a directory that nobody but petri has touched since. */
-static bool may_have_gone(struct drift *d, const char *path)
+static int compare_words(const void *a, const void *b)
 {
-    const char *slash = strrchr(path, '/');
-    AUTOFREE char *dir = str_printf("%.*s", slash ? (int)(slash - path) : 0, path);
-    AUTOCLOSE int fd = -1;
-    struct stat st;
-
-    if (d->doubt || (*dir && node_open_dir(d->root, dir, &fd, NULL) < 0) ||
-        fstat(*dir ? fd : d->root, &st) < 0)
-        return true;
-    return after(&st.st_ctim, &d->r->stamp) && !known_dir(known(d), dir, &st);
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A file that was renamed inside has the origin of another name, too. */
+/* Files of the project that the sandbox has no more at their places. */
+static const struct strv *left_inside(struct drift *d)
+{
+    const struct changeset *c = &d->s->c;
+
+    for (size_t i = 0; i < c->n && !d->left_read; i++) {
+        const char *name;
+        int dir;
+        if (!S_ISREG(c->v[i].old_mode) || c->v[i].new_mode ||
+            dirs_parent(&d->dirs, c->v[i].path, &dir, &name, NULL) < 0)
+            continue;
+        AUTOCLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        char *word = fd < 0 ? NULL : handle_of(fd);
+        if (word)
+            strv_take(&d->left, word);
+    }
+    if (!d->left_read && d->left.n)
+        qsort(d->left.v, d->left.n, sizeof *d->left.v, compare_words);
+    d->left_read = true;
+    return &d->left;
+}
+
+/* A file that was renamed inside has the origin of its old name. */
 static bool was_there(struct drift *d, const char *path)
 {
-    AUTOSTR struct str origin = STR_INIT;
+    AUTOFREE char *noted = NULL;
     AUTOCLOSE int fd = -1;
+
     if (d->r->mode == RECORD_COPY)
         return source_base(d->s, path, &fd, NULL) == 0;
-    return base_has(d->base, path) || (source_origin(d->s, path, &origin, NULL) == 0 &&
-                                       origin.len > 0 && may_have_gone(d, path));
+    if (base_has(d->base, path))
+        return true;
+    if (!(noted = handle_noted(d, path)))
+        return false;
+    const struct strv *left = left_inside(d);
+    return !left->n || !bsearch(&noted, left->v, left->n, sizeof *left->v, compare_words);
 }
 
 const char *drift_why(struct drift *d, size_t i, const struct stat *st)

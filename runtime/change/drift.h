@@ -22,6 +22,8 @@ struct drift {
     struct known *known; /* once it was needed */
     bool doubt;          /* times prove nothing here */
     struct dirs dirs;
+    struct strv left; /* handles of files that are not where they were, sorted */
+    bool left_read;
     char *last_dir;
     bool last_same;
 };

@@ -759,6 +759,11 @@ def test_renamed_inside(live):
     promote(live, "-y")
     assert text(live, "b2") == "1\n" and text(live, "src/c2") == "1\nmore\n"
     assert not os.path.exists(os.path.join(live.project, "b"))
+    # once more, where promotion and people have changed the directory since
+    helpers.write(os.path.join(live.project, "by-hand"), "x")
+    inside(live, "mv a a2; echo more >> a2")
+    promote(live, "-y")
+    assert text(live, "a2").endswith("29\nmore\n") and not os.path.exists(os.path.join(live.project, "a"))
 
 
 def test_deleted_on_the_host_is_seen(live):
