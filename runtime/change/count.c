@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "runtime/change/diff.h"
+#include "runtime/change/known.h"
 #include "runtime/change/library.h"
 #include "runtime/change/render.h"
 #include "runtime/change/risk.h"
@@ -17,6 +18,8 @@ enum { MAX_ENTRIES = 200000, MAX_DEPTH = 100, MAX_FIRST = 8 };
 struct drift {
     const struct record *r;
     struct ignore *ignore;
+    struct known *known; /* once it was needed */
+    bool asked;
     uint64_t seen, changed;
 };
 
@@ -31,6 +34,20 @@ static bool hidden(const struct record *r, const char *path)
         if (path_below(path, r->hide.v[i]))
             return true;
     return false;
+}
+
+/* What petri itself put there for this sandbox, of files as far as times tell. */
+static bool is_ours(struct drift *d, int dir, const char *name, const char *path,
+                    const struct stat *st)
+{
+    if (!d->asked)
+        (void)known_load(d->r, &d->known, NULL);
+    d->asked = true;
+    const struct node *put = known_find(d->known, path);
+    if (!put || !S_ISREG(st->st_mode))
+        return put && node_matches(dir, name, put);
+    return put->kind == NODE_FILE && put->size == (uint64_t)st->st_size &&
+           put->mtime.tv_sec == st->st_mtim.tv_sec && put->mtime.tv_nsec == st->st_mtim.tv_nsec;
 }
 
 /* Files of the host that are newer than the sandbox; an unreadable directory counts for nothing. */
@@ -56,7 +73,7 @@ static void drift_in(struct drift *d, int at, const char *name, const char *path
         if (d->ignore && ignore_path(d->ignore, sub, is_dir))
             continue;
         if (!is_dir)
-            d->changed++;
+            d->changed += !is_ours(d, dirfd(dir), de->d_name, sub, &st);
         else if (depth < MAX_DEPTH)
             drift_in(d, dirfd(dir), de->d_name, sub, depth + 1);
     }
@@ -79,6 +96,7 @@ static int count_drift(const struct record *r, struct drift *ret, struct err **e
     ret->ignore = ignore;
     drift_in(ret, root, ".", "", 0);
     ret->ignore = NULL;
+    ret->known = known_free(ret->known);
     return 0;
 }
 

@@ -556,6 +556,11 @@ def test_count(world):
     world.file("d", "host\n")
     world.file("e.o", "ignored\n")
     assert count(world)["host_changed"] == 2
+    m.run("ln -s c l")
+    world.run("-y", "a", "b", "new", "l", sub="promote").ok()
+    assert count(world)["host_changed"] == 2, "what petri brought is nobody's change"
+    world.file("new", "host\n")
+    assert count(world)["host_changed"] == 3
 
 
 # --- the rest of the sandbox -----------------------------------------------------------------------------
