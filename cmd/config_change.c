@@ -77,70 +77,88 @@ static char *value_json(const struct config_key *k, const char *text)
     return str_take(&w.out);
 }
 
-int config_set_run(const struct cmd *c, int argc, char **argv)
+/* What `set` and `unset` have in common: words, key, the file and its text (NULL: it is not there yet). */
+struct change {
+    struct config_words w;
+    char *path, *text;
+    size_t key, len;
+};
+
+static void change_free_p(struct change *x)
 {
-    CLEANUP(config_words_free_p) struct config_words w = { 0 };
-    AUTOFREE char *value = NULL, *path = NULL, *text = NULL;
-    AUTOSTR struct str out = STR_INIT;
+    config_words_free_p(&x->w);
+    free(x->path);
+    free(x->text);
+}
+
+static int change_begin(const struct cmd *c, int argc, char **argv, size_t words, struct change *x)
+{
     struct err *e = NULL;
-    size_t len = 0;
     int key;
 
-    if (!config_parse(c, argc, argv, 2, 2, &w) || (key = config_key_of(c, w.operands.v[0])) < 0)
+    if (!config_parse(c, argc, argv, words, words, &x->w) ||
+        (key = config_key_of(c, x->w.operands.v[0])) < 0)
         return 2;
-    if (w.user && w.project)
+    x->key = (size_t)key;
+    if (x->w.user && x->w.project)
         return cmd_usage(c, "--user or --project, not both");
-    if (config_keys[key].type == KEY_KEYS && !w.user)
+    if (!(x->path = file_to_set(x->w.user, &e)) ||
+        (fs_exists(x->path) &&
+         fs_read(AT_FDCWD, x->path, JSONC_MAX_SIZE, &x->text, &x->len, &e) < 0))
+        return cmd_fail_err(1, e, false);
+    return 0;
+}
+
+static int wrong_place(const struct change *x, struct err *e)
+{
+    AUTOFREE char *why = err_text(e);
+    err_free(e);
+    return cmd_fail(1, "%s:%s", x->path, why);
+}
+
+int config_set_run(const struct cmd *c, int argc, char **argv)
+{
+    static const char empty[] = "{\n  \"sandbox\": {\n  }\n}\n";
+    CLEANUP(change_free_p) struct change x = { 0 };
+    AUTOFREE char *value = NULL;
+    AUTOSTR struct str out = STR_INIT;
+    struct err *e = NULL;
+    int rc = change_begin(c, argc, argv, 2, &x);
+
+    if (rc)
+        return rc;
+    if (config_keys[x.key].type == KEY_KEYS && !x.w.user)
         return cmd_fail(1, "only the user's and the system's files can lock keys: --user");
-    if (!(value = value_json(&config_keys[key], w.operands.v[1])))
+    if (!(value = value_json(&config_keys[x.key], x.w.operands.v[1])))
         return 1;
-    if (!(path = file_to_set(w.user, &e)))
+    if (config_edit(x.text ? x.text : empty, x.text ? x.len : strlen(empty), x.key, value, &out,
+                    &e) < 0)
+        return wrong_place(&x, e);
+    if (write_file(x.path, out.p, out.len, &e) < 0)
         return cmd_fail_err(1, e, false);
-    if (!fs_exists(path))
-        text = str_dup("{\n  \"sandbox\": {\n  }\n}\n");
-    else if (fs_read(AT_FDCWD, path, JSONC_MAX_SIZE, &text, &len, &e) < 0)
-        return cmd_fail_err(1, e, false);
-    if (config_edit(text, len ? len : strlen(text), (size_t)key, value, &out, &e) < 0) {
-        AUTOFREE char *why = err_text(e);
-        err_free(e);
-        return cmd_fail(1, "%s:%s", path, why);
-    }
-    if (write_file(path, out.p, out.len, &e) < 0)
-        return cmd_fail_err(1, e, false);
-    cmd_note("%s: %s = %s", path, config_keys[key].name, value);
+    cmd_note("%s: %s = %s", x.path, config_keys[x.key].name, value);
     return 0;
 }
 
 int config_unset_run(const struct cmd *c, int argc, char **argv)
 {
-    CLEANUP(config_words_free_p) struct config_words w = { 0 };
-    AUTOFREE char *path = NULL, *text = NULL;
+    CLEANUP(change_free_p) struct change x = { 0 };
     AUTOSTR struct str out = STR_INIT;
     struct err *e = NULL;
     bool found = false;
-    size_t len = 0;
-    int key;
+    int rc = change_begin(c, argc, argv, 1, &x);
 
-    if (!config_parse(c, argc, argv, 1, 1, &w) || (key = config_key_of(c, w.operands.v[0])) < 0)
-        return 2;
-    if (w.user && w.project)
-        return cmd_usage(c, "--user or --project, not both");
-    if (!(path = file_to_set(w.user, &e)))
-        return cmd_fail_err(1, e, false);
-    if (fs_exists(path) && fs_read(AT_FDCWD, path, JSONC_MAX_SIZE, &text, &len, &e) < 0)
-        return cmd_fail_err(1, e, false);
-    if (text && config_unset(text, len, (size_t)key, &out, &found, &e) < 0) {
-        AUTOFREE char *why = err_text(e);
-        err_free(e);
-        return cmd_fail(1, "%s:%s", path, why);
-    }
+    if (rc)
+        return rc;
+    if (x.text && config_unset(x.text, x.len, x.key, &out, &found, &e) < 0)
+        return wrong_place(&x, e);
     if (!found)
         return cmd_fail(
             1, "'%s' is not set in %s; petri config show --origin says where values come from",
-            config_keys[key].name, path);
-    if (write_file(path, out.p, out.len, &e) < 0)
+            config_keys[x.key].name, x.path);
+    if (write_file(x.path, out.p, out.len, &e) < 0)
         return cmd_fail_err(1, e, false);
-    cmd_note("%s: %s is not set any more", path, config_keys[key].name);
+    cmd_note("%s: %s is not set any more", x.path, config_keys[x.key].name);
     return 0;
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 import helpers
 from life import life  # noqa: F401
-from promotion import git
+from promotion import git, tick
 from test_config import config, user_file
 from test_config_run import box
 
@@ -33,6 +33,7 @@ def test_stop_promotes_what_is_harmless(auto):
     git(auto.project, "init", "-q")
     auto.petri.file(".gitignore", "*.log\n")
     auto.petri.file("moved-on", "one")
+    tick(auto.project)
     auto.start()
     auto.sh("echo new >a; mkdir -p d/e; echo deep >d/e/f; echo changed >old; rm gone; echo x >.envrc; echo x >Makefile; "
             "ln -s /etc/passwd link; echo x >some.log; echo mine >moved-on; mkfifo pipe").ok()
