@@ -153,8 +153,13 @@ int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_s
 
     if (pipe2(go, O_CLOEXEC) < 0)
         return err_sys(e, "pipe");
-    if (pipe2(done, O_CLOEXEC) < 0) {
-        rc = err_sys(e, "pipe");
+    /* A byte that the holder never reads: its end, however it comes, is then an error to who waits here, not an
+     * end of file, at which libcrun would look again and again. */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, done) < 0 ||
+        write(done[0], "", 1) != 1) {
+        rc = err_sys(e, "socketpair");
+        close_p(&done[0]);
+        close_p(&done[1]);
         close(go[0]);
         close(go[1]);
         return rc;
@@ -211,13 +216,9 @@ int holder_net(const struct holder *h, int *ret_fd, struct err **e)
     return *ret_fd < 0 ? err_sys(e, "open the sandbox's network namespace") : 0;
 }
 
-/* Open for writing, too: a maker that dies is no byte and no end, so that nothing runs without it. */
 int holder_ready(const struct holder *h, int *ret_fd, struct err **e)
 {
-    char path[64];
-
-    snprintf(path, sizeof path, "/proc/self/fd/%d", h->done);
-    *ret_fd = open(path, O_RDWR | O_CLOEXEC);
+    *ret_fd = fcntl(h->done, F_DUPFD_CLOEXEC, 0);
     return *ret_fd < 0 ? err_sys(e, "wait for the sandbox's network") : 0;
 }
 

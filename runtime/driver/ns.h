@@ -8,7 +8,7 @@
 struct holder {
     pid_t pid;
     int pipe; /* write end: a byte says the maps are there */
-    int done; /* read end: says that the network namespace is there; then a byte when all of it is ready */
+    int done; /* says that the network namespace is there; then a byte when all of it is ready */
 };
 
 /* Who makes the sandbox's network and stays as its agent. `failed`: what went wrong after holder_net() had its
@@ -27,7 +27,8 @@ int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_s
 /* Descriptors of its namespaces; holder_net waits for it. */
 int holder_user(const struct holder *h, int *ret_fd, struct err **e);
 int holder_net(const struct holder *h, int *ret_fd, struct err **e);
-/* With an agent: a descriptor of which a byte can be read when the network is ready, and never an end. */
+/* With an agent: a descriptor of which a byte can be read when the network is ready, or an error where its maker
+ * died. */
 int holder_ready(const struct holder *h, int *ret_fd, struct err **e);
 /* It stays as the agent, and dies with the caller, or by holder_end(). */
 void holder_serve(struct holder *h);
