@@ -204,7 +204,7 @@ struct batch {
     const struct state *from;
     const struct plan *plan; /* of the first; the others differ in id, name and top */
     const struct strv *chain;
-    int store;
+    int store, caches_fd;
     unsigned number;     /* of the next name */
     bool taken[1 << 14]; /* numbers that need not be tried */
 };
@@ -318,6 +318,7 @@ static int fork_one(struct batch *b, struct plan *p, const char *name, struct st
     free(p->top);
     p->top = NULL;
     k.plan = p;
+    k.holds.caches_fd = b->caches_fd; /* the keeper's copy of it */
     k.made = true;
     if ((rc = state_create(b->paths, p->id, &k.lock, e)) < 0)
         return rc;
@@ -400,6 +401,7 @@ int sandbox_fork(const struct paths *paths, const char *id, const struct options
         return rc;
     if ((rc = totals_check(paths, first.plan, first.plan->disk.value, n, e)) < 0)
         return rc;
+    b.caches_fd = first.holds.caches_fd;
     layers_of(paths, &chain, &first.plan->chain);
     if (!name)
         find_taken(&b);

@@ -415,6 +415,7 @@ void live_down(struct live *l)
     if (live_promotes(l))
         live_promote(l);
     /* whoever asked for the end hears of it when it has come */
+    close_p(&l->holds.caches_fd);
     close_p(&l->lock);
     for (size_t i = 0; i < LIVE_MAX_CLIENTS; i++)
         if (l->askers[i].fd >= 0)

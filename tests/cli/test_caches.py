@@ -51,6 +51,11 @@ def generations(life):
     return [n for n in os.listdir(os.path.join(life.petri.store, "caches", b["key"])) if n.startswith("gen-")]
 
 
+def cleaned(life):
+    """Only the current generation is left: what used another one may still be on its way out."""
+    helpers.wait_for(lambda: life("prune", "-f").ok() and len(generations(life)) == 1, what="one generation")
+
+
 def save(life, *words):
     return life("cache", "save", "--json", *words).ok().json
 
@@ -213,6 +218,15 @@ def test_promote_from_one_at_work(petri, life):
     assert os.path.exists(os.path.join(petri.project, "made")) and run_has(petri, path="pip/f") == ""
 
 
+def test_a_promotion_that_nobody_asked_for_saves_nothing(petri, life):
+    user_file(petri, box(**{"promotion.auto": "on-stop"}))
+    life.start()
+    fetch(life, "x")
+    life.sh("echo new >made").ok()
+    life("stop").ok()
+    assert os.path.exists(os.path.join(petri.project, "made")) and run_has(petri) == ""
+
+
 def test_switched_off(petri, life):
     user_file(petri, box(**{"mounts.persist_caches": False}))
     life.start()
@@ -264,8 +278,7 @@ def test_saves_at_the_same_time(petri, life):
     for n in names:
         assert run_has(petri, path=f"pip/wheels/{n}") == n
     life("rm", "-f", *names).ok()
-    life("prune", "-f").ok()
-    assert len(generations(life)) == 1
+    cleaned(life)
 
 
 def test_killed_in_the_middle(petri, life):
@@ -295,7 +308,7 @@ def test_killed_in_the_middle(petri, life):
         life.whole()
     assert life("cache", "save").ok()
     assert petri.sh("cat ~/.cache/pip/all/1500").ok().out == "1500\n"
-    assert len(generations(life)) == 1
+    cleaned(life)
     life("fsck").ok()
 
 
@@ -358,6 +371,7 @@ def test_fsck(petri, life):
     fetch(life, "x")
     save(life)
     life("rm", "-f", "proj-1").ok()
+    cleaned(life)
     top = os.path.dirname(generation(life))
     os.mkdir(os.path.join(top, "gen-77"))
     r = life("fsck", "--json")
