@@ -108,7 +108,8 @@ static void describe(struct jsonw *w, const struct json *j, const char *error)
     const struct json *files = json_arr(j, "files"), *why = json_get(j, "error");
     uint64_t n = 0, journal = 0;
 
-    if (!error && why)
+    /* that there was nothing is an error for whoever asks for a promotion only */
+    if (!error && why && !str_eq(json_str(j, "state"), "nothing"))
         error = json_str(why, "message");
     jw_str(w, "state", error ? "failed" : json_str(j, "state"));
     if (error)

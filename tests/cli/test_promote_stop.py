@@ -57,7 +57,7 @@ def test_json(auto):
     p = auto("stop", "--json").ok().json["promotion"]
     assert p["state"] == "applied" and p["files"] == 1 and p["journal"] and p["stay"] == 1, p
     assert p["stays"][0]["path"] == ".envrc" and "environment" in p["stays"][0]["reason"]
-    assert "promotion" not in auto("stop", "--json").ok().json
+    assert auto("stop", "--json").json["error"]["code"] == "stopped"
     assert len(promotions(auto)) == 1
 
 
