@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/events.h"
 #include "base/fs.h"
 #include "runtime/change/apply.h"
 #include "runtime/change/bundle.h"
@@ -246,6 +247,22 @@ static void save_caches(const struct promotion *m)
         (void)RETRY(waitpid(pid, NULL, 0));
 }
 
+/* What happens by itself at a stop is told by the keeper. */
+static void add_event(const struct promotion *m)
+{
+    AUTOJSONW struct jsonw more = { 0 };
+
+    if (words_has(&m->w, "auto"))
+        return;
+    jw_members(&more);
+    if (m->branch_commit)
+        jw_str(&more, "branch", words_get(&m->w, "branch"));
+    else
+        jw_u64(&more, "journal", m->o.number);
+    jw_u64(&more, "files", picks_count(&m->p, PICK_TAKE));
+    events_write(m->data, "promote", &(struct event_of){ m->r.id, m->r.name, m->r.project }, &more);
+}
+
 /* 1: go on. 0: the person said no. Below: failure. */
 static int confirm(struct promotion *m, struct err **e)
 {
@@ -312,8 +329,10 @@ static int decide(struct promotion *m, int *ret_status, struct err **e)
     bring_commits(m);
     bool done = m->o.number || m->branch_commit;
     *ret_status = done ? say_done(m) : say_nothing(m);
-    if (done)
+    if (done) {
+        add_event(m);
         save_caches(m);
+    }
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "base/events.h"
 #include "base/fs.h"
 #include "runtime/change/apply.h"
 #include "runtime/change/crew.h"
@@ -259,6 +260,18 @@ static void answer(const struct undo *u, bool redo, bool json)
         talk_notef("directory '%s' stays: it is not empty", u->kept_dirs.v[i]);
 }
 
+static void add_event(const struct undo *u, const char *data)
+{
+    AUTOJSONW struct jsonw more = { 0 };
+
+    jw_members(&more);
+    jw_u64(&more, "of", u->o.of);
+    jw_u64(&more, "journal", u->o.number);
+    jw_u64(&more, "files", u->o.files);
+    events_write(data, u->o.kind, &(struct event_of){ u->o.sandbox, u->o.name, u->o.project },
+                 &more);
+}
+
 static int run(const char *data, int argc, char **argv, bool redo)
 {
     CLEANUP(undo_free_p) struct undo u = { .j = { .fd = -1 }, .root = -1, .blob = -1 };
@@ -281,6 +294,8 @@ static int run(const char *data, int argc, char **argv, bool redo)
     close_p(&u.root);
     if (prepare(&u, &w, redo, &e) < 0 || reverse(&u, &e) < 0)
         return talk_fail(e, w.json);
+    if (u.o.n)
+        add_event(&u, data);
     answer(&u, redo, w.json);
     return u.refused.n ? 1 : 0;
 }

@@ -14,6 +14,8 @@
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/snapshot.h"
 
+enum { TICK_NS = 10000000, PAUSE_NS = 500000 }; /* the longest there is: HZ=100 */
+
 void kept_free_p(struct kept *k)
 {
     plan_free_p(&k->plan);
@@ -24,19 +26,43 @@ void kept_free_p(struct kept *k)
 }
 
 /* What time it is on the project's own file system: a file made there says so. */
-static void take_stamp(struct state *s)
+static struct timespec project_clock(const struct state *s)
 {
     AUTOCLOSE int fd = open(s->project, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     struct timespec now;
     struct stat st;
 
     if (fd >= 0 && fstat(fd, &st) == 0)
-        now = st.st_ctim;
-    else
-        clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    /* a tick less: the kernel's clock for files stands still that long */
-    s->stamp_sec = (uint64_t)now.tv_sec - (now.tv_nsec < 10000000);
-    s->stamp_nsec = (uint64_t)(now.tv_nsec + (now.tv_nsec < 10000000 ? 1000000000 : 0) - 10000000);
+        return st.st_ctim;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return now;
+}
+
+static void set_stamp(struct state *s, const struct timespec *now, long less_ns)
+{
+    bool borrow = now->tv_nsec < less_ns;
+    s->stamp_sec = (uint64_t)now->tv_sec - borrow;
+    s->stamp_nsec = (uint64_t)(now->tv_nsec + (borrow ? 1000000000 : 0) - less_ns);
+}
+
+/* The kernel's clock for files stands still for a tick, so what has the time of the stamp may have been written after
+ * it. That is no harm where nothing has looked at the project before the clock goes on; it does while the walls come
+ * up. A copy is made at once: there all of the last tick is in doubt, and so is all of a clock that is too coarse. */
+static void settle_stamp(struct state *s)
+{
+    struct timespec then = { (time_t)s->stamp_sec, (long)s->stamp_nsec }, now;
+
+    if (str_eq(s->mode, "copy")) {
+        set_stamp(s, &then, TICK_NS);
+        return;
+    }
+    for (int i = 0; i < TICK_NS / PAUSE_NS; i++) {
+        now = project_clock(s);
+        if (now.tv_sec != then.tv_sec || now.tv_nsec != then.tv_nsec)
+            return;
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+    }
+    set_stamp(s, &then, 1);
 }
 
 /* The index proves later which blob a file was at the start. It is never written in place. */
@@ -81,7 +107,8 @@ int kept_make(const struct paths *paths, struct kept *k, struct err **e)
     options = configured = (struct strv){ 0 };
     k->note = ids_note(&ids);
     k->state.top = str_dup(strrchr(k->plan->top, '/') + 1);
-    take_stamp(&k->state);
+    struct timespec now = project_clock(&k->state);
+    set_stamp(&k->state, &now, 0);
     keep_index(paths, &k->state);
     /* the project's first is its own: meant where none is named */
     k->state.own = !k->aside && state_own(paths, &k->state, NULL) == 0;
@@ -193,6 +220,8 @@ static void write_record(struct live *l)
     struct keeping *k = (struct keeping *)l;
     AUTOSTR struct str leaf = STR_INIT;
 
+    if (!k->before && !l->state.parent)
+        settle_stamp(&l->state);
     cgroup_record(l->box.cgroup, &leaf);
     free(l->state.cgroup);
     l->state.cgroup = str_take(&leaf);

@@ -438,10 +438,13 @@ def test_events(life):
     life.snap()
     life.fork()
     ids = [s["id"] for s in life.ls().values()]
+    life("promote", "-y").ok()
+    life("undo").ok()
+    life("redo").ok()
     life("rollback", "s1").ok()
     life("stop").ok()
     life("rm", "proj-1").ok()
-    want = ["start", "snapshot", "start", "fork", "rollback", "stop", "rm"]
+    want = ["start", "snapshot", "start", "fork", "promote", "undo", "redo", "rollback", "stop", "rm"]
     seen = []
     while len(seen) < len(want):
         e = json.loads(p.stdout.readline())
@@ -494,3 +497,27 @@ def test_completion_knows_what_there_is(life, words, want):
     p = subprocess.run(["bash", "--norc", "-c", script, "_", "petri", *words], text=True, timeout=120, cwd=life.project,
                        env=dict(life.petri.env, PETRI=BIN), capture_output=True, check=False)
     assert p.stderr == "" and set(p.stdout.split()) == want
+
+
+def test_what_was_written_just_before_is_no_drift(life):
+    """The kernel's clock for files stands still for some milliseconds; who starts at once has no conflict for it."""
+    f = os.path.join(life.project, "f")
+    for i in range(8):
+        write(f, f"{i}\n")
+        life.start()
+        life.sh("echo inside >> f").ok()
+        life("promote", "-y").ok()
+        assert read(f) == f"{i}\ninside\n".encode()
+        life("rm", "-f", "proj-1").ok()
+
+
+@pytest.mark.parametrize("mode", ["overlay", "copy"])
+def test_what_is_written_just_after_is(life, mode):
+    f = os.path.join(life.project, "f")
+    for i in range(8):
+        write(f, f"{i}\n")
+        life.start("--workspace-mode", mode)
+        write(f, "host\n")
+        life.sh("echo inside > f").ok()
+        assert life("promote", "-y").rc == 1 and read(f) == b"host\n"
+        life("rm", "-f", "proj-1").ok()

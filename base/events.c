@@ -1,4 +1,4 @@
-#include "runtime/sandbox/events.h"
+#include "base/events.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -6,10 +6,10 @@
 
 enum { EVENTS_MAX = 8 << 20 };
 
-void events_add(const struct paths *paths, const char *type, const struct state *s,
-                const struct jsonw *more)
+void events_write(const char *data, const char *type, const struct event_of *of,
+                  const struct jsonw *more)
 {
-    AUTOFREE char *path = path_join(paths->data, "events.jsonl"), *old = str_printf("%s.1", path);
+    AUTOFREE char *path = path_join(data, "events.jsonl"), *old = str_printf("%s.1", path);
     AUTOCLOSE int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     AUTOJSONW struct jsonw w = { 0 };
     struct stat st;
@@ -19,9 +19,9 @@ void events_add(const struct paths *paths, const char *type, const struct state 
     jw_obj(&w, NULL);
     jw_time(&w, "time");
     jw_str(&w, "event", type);
-    jw_str(&w, "id", s->id);
-    jw_str(&w, "name", s->name);
-    jw_str(&w, "project", s->project);
+    jw_str(&w, "id", of->id);
+    jw_str(&w, "name", of->name);
+    jw_str(&w, "project", of->project);
     if (more && more->out.len)
         str_addf(&w.out, ",%s", more->out.p);
     jw_end_obj(&w);
