@@ -101,8 +101,8 @@ static int diff_run(const struct cmd *c, int argc, char **argv)
         return cmd_usage(c, "'%s' is one word too many (paths follow --)", w.operands.v[2]);
     if (w.json && w.format && strcmp(w.format, "patch") != 0)
         return cmd_usage(c, "--json has it all; leave --%s away", w.format);
-    if (w.rootfs && (w.format || w.paths))
-        return cmd_usage(c, "--rootfs lists paths; it takes no format and no PATH");
+    if (w.rootfs && (w.paths || str_eq(w.format, "patch")))
+        return cmd_usage(c, "--rootfs lists paths; it takes no --patch and no PATH");
     return cmd_become_change(w.risks ? "risks" : "diff", &w.flags, &w.operands, w.json);
 }
 

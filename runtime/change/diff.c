@@ -260,7 +260,7 @@ static int look_at_rootfs(void *arg, struct err **e)
         jw_end_obj(&w);
         talk_json(&w);
     } else {
-        rootfs_show(&r, &c);
+        rootfs_show(&r, &c, words_has(&j->w, "stat"));
     }
     return finish(e);
 }

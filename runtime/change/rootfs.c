@@ -180,13 +180,23 @@ int rootfs_find(const struct record *r, const char *snap, const struct strv *fro
     return 0;
 }
 
-void rootfs_show(const struct render *r, const struct rootfs_changes *c)
+void rootfs_show(const struct render *r, const struct rootfs_changes *c, bool stat)
 {
     for (size_t i = 0; i < c->n && !ferror(r->out); i++) {
+        const struct rootfs_change *ch = &c->v[i];
         AUTOSTR struct str name = STR_INIT;
-        quote_name(&name, "", c->v[i].path);
-        fprintf(r->out, "%c\t%s\n", change_letter(c->v[i].kind), name.p);
+        char size[24] = "-";
+
+        quote_name(&name, "", ch->path);
+        if (S_ISREG(ch->mode))
+            format_size(ch->size, size);
+        if (stat)
+            fprintf(r->out, "%c %8s  %s\n", change_letter(ch->kind), size, name.p);
+        else
+            fprintf(r->out, "%c\t%s\n", change_letter(ch->kind), name.p);
     }
+    if (stat)
+        fprintf(r->out, "%zu path%s outside of the workspace\n", c->n, c->n == 1 ? "" : "s");
 }
 
 void rootfs_json(struct jsonw *w, const struct rootfs_changes *c)

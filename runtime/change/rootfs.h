@@ -20,5 +20,6 @@ struct rootfs_changes {
 int rootfs_find(const struct record *r, const char *snap, const struct strv *from,
                 struct rootfs_changes *ret, struct err **e);
 void rootfs_free_p(struct rootfs_changes *c);
-void rootfs_show(const struct render *r, const struct rootfs_changes *c);
+/* `stat`: with sizes, and how many there are. */
+void rootfs_show(const struct render *r, const struct rootfs_changes *c, bool stat);
 void rootfs_json(struct jsonw *w, const struct rootfs_changes *c);

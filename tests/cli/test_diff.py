@@ -574,6 +574,9 @@ def test_rootfs(world):
     os.makedirs(os.path.join(r, "proc"))
     os.mknod(os.path.join(r, "etc/hostname"), 0o020000, 0)
     assert diff(world, "--rootfs").out == "D\t/etc/hostname\nM\t/etc/passwd\nA\t/tmp/made\n"
+    assert diff(world, "--rootfs", "--name-status").out == diff(world, "--rootfs").out
+    stat = diff(world, "--rootfs", "--stat").out.splitlines()
+    assert len(stat) == 4 and stat[0].split() == ["D", "-", "/etc/hostname"] and stat[3].startswith("3 paths")
     m.snapshot()
     helpers.write(os.path.join(m.layer(m.top), "r", "tmp/later"), "1\n")
     found = diff(world, "--rootfs", "--json", "--from", "s1").json["rootfs"]
@@ -611,7 +614,7 @@ def test_bad_names(world, args, words):
 
 
 @pytest.mark.parametrize("args", [["a", "b", "c"], ["--stat", "--patch"], ["--json", "--stat"], ["--nope"],
-                                  ["--rootfs", "--stat"], ["-rf"]])
+                                  ["--rootfs", "--patch"], ["-rf"]])
 def test_usage(world, args):
     r = diff(world, *args, rc=2)
     assert r.talk and ("--json" in args or not r.out)
