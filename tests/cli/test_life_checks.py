@@ -196,7 +196,7 @@ def no_surprise(said):
     for c, results in said.items():
         for r in results:
             assert r.rc == 0 or (r.talk.count("\n") == 1 and re.search(
-                r"another petri|try again|is running|no sandbox|is stopped|taken by|no snapshot|meanwhile|is gone|neither a sandbox|without an answer", r.talk)), r
+                r"another petri|try again|is running|no sandbox|is stopped|taken by|no snapshot|meanwhile|is gone|neither a sandbox|stopped already|nothing to promote|without an answer", r.talk)), r
 
 
 def test_a06_start_and_rm(life):

@@ -46,7 +46,7 @@ def test_killed(life, victim):
     assert time.monotonic() - at < 2 + 10 * SLOW
     assert life.status()["state"] == "stopped" and life("ls").ok()
     one_line(life("exec", "--", "true"), "is stopped", "petri start")
-    life("stop").ok()
+    one_line(life("stop"), "was stopped already")
     life.start()
     assert life.out("cat f ~/f; ps axo args | grep -c '[s]leep' || true") == "kept\nkept\n0\n"
     assert tree(life.project) == before
@@ -218,4 +218,4 @@ def test_keeper_that_hangs_up(life):
             p = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=connect", "-e",
                                 "inject=connect:delay_exit=200000", BIN, *words], cwd=life.project,
                                env=life.petri.env, capture_output=True, timeout=60)
-            assert p.returncode == 0, p
+            assert p.returncode == (words == ["stop"]), p  # which finds nothing to stop
