@@ -87,7 +87,7 @@ static void on_made(void *arg, int inside)
     m->said = true;
 }
 
-/* Whoever waits for the rest hears of its failure from the caller; it must not go on meanwhile. */
+/* Whoever waits for the rest hears of its failure from the caller. */
 static int make_with_agent(int done, const struct holder_agent *a, struct agent *ret,
                            struct err **e)
 {
@@ -99,15 +99,12 @@ static int make_with_agent(int done, const struct holder_agent *a, struct agent 
     req.arg = &m;
     rc = agent_setup(&req, ret, e);
     lower_limits();
-    if (rc == 0) {
+    if (rc == 0)
         (void)!write(done, "", 1);
-    } else if (m.said) {
+    else if (m.said)
         a->failed(a->arg, *e);
-        for (;;)
-            pause();
-    } else {
+    else
         say_done(done, -1, *e);
-    }
     return rc;
 }
 
