@@ -158,6 +158,13 @@ void strv_free_p(struct strv *l)
     *l = (struct strv){ 0 };
 }
 
+uint64_t str_hash(uint64_t h, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)s[i]) * 1099511628211ULL;
+    return h;
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
     return strncmp(s, prefix, strlen(prefix)) == 0;

@@ -51,6 +51,9 @@ void strv_free_p(struct strv *l);
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 bool str_eq(const char *a, const char *b); /* NULL equals NULL only */
+/* FNV-1a, for names and tables, not against who aims at it: `h` is STR_HASH or what came before. */
+#define STR_HASH 14695981039346656037ULL
+uint64_t str_hash(uint64_t h, const char *s, size_t n);
 /* True when `path` is `dir` or lies below it; both absolute and normal. */
 bool path_below(const char *path, const char *dir);
 /* "a/b" from "a" and "b"; exactly one slash between. */

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cmd/cmd.h"
 #include "cmd/life.h"
+#include "runtime/driver/skeleton.h"
 #include "runtime/sandbox/caches.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
@@ -201,6 +202,7 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(life_free_p) struct life f = { 0 };
     CLEANUP(list_free_p) struct list l = { 0 };
+    AUTOFREE char *layers = NULL;
     struct err *e = NULL;
     size_t n = 0;
     int status = 0;
@@ -234,6 +236,8 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
     sandbox_sweep(&f.paths);
     (void)layers_remove_unreferenced(&f.paths, NULL);
     caches_sweep(&f.paths, true);
+    layers = path_join(f.paths.data, "layers");
+    skeletons_sweep(layers, 0);
     if (f.json)
         printf("{\"removed\":%zu}\n", n);
     else if (!f.quiet)

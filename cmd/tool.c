@@ -85,13 +85,10 @@ static int on_host(const char *tool, const char *why, const struct places *p, ch
  * command. Its name follows from agent and project. NULL: the project's own. */
 static char *sandbox_of(const struct config *c, const char *agent, const char *project)
 {
-    uint64_t h = 14695981039346656037ULL;
-
     if (!agent || c->agent_missing || !project)
         return NULL;
-    for (const char *p = project; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ULL;
-    return str_printf("%.40s-%08llx", agent, (unsigned long long)h >> 32);
+    return str_printf("%.40s-%08llx", agent,
+                      (unsigned long long)str_hash(STR_HASH, project, strlen(project)) >> 32);
 }
 
 static int start(const char *agent, const char *sandbox)

@@ -122,17 +122,27 @@ static void unknown(const struct walk *w, const char *parent, const char *name, 
 static void group(const struct walk *w, const char *parent, uint32_t node)
 {
     const struct jsonc *j = &w->s->doc;
+    AUTOSTR struct str at = STR_INIT;
+    size_t above;
 
     if (j->nodes[node].type != JSON_OBJECT) {
         AUTOFREE char *full = full_name(w, parent, "");
         wrong(w, node, "%s: an object is wanted", full);
         return;
     }
+    if (*parent)
+        str_addf(&at, "%s.", parent);
+    above = at.len;
     for (uint32_t i = jsonc_first(j, node); i; i = jsonc_after(j, node, i)) {
         AUTOFREE char *name = jsonc_text(j, i);
-        AUTOFREE char *path = *parent ? str_printf("%s.%s", parent, name) : str_dup(name);
         bool plain = !strchr(name, '.') && *name;
-        int key = plain ? key_find(path) : -1;
+        const char *path;
+        int key;
+
+        at.len = above;
+        str_add(&at, name);
+        path = at.p;
+        key = plain ? key_find(path) : -1;
 
         if (plain && (key < 0 || j->nodes[i + 1].type == JSON_OBJECT) && key_is_group(path))
             group(w, path, i + 1);
@@ -232,16 +242,17 @@ void environment_check(struct loader *l)
 {
     char *variables[64] = { 0 };
 
-    for (size_t i = 0; i < n_config_keys; i++)
-        variables[i] = key_variable(&config_keys[i]);
     for (char **v = l->from->environment; v && *v; v++) {
-        AUTOFREE char *name = str_printf("%.*s", (int)strcspn(*v, "="), *v), *bad = NULL;
+        AUTOFREE char *name = NULL, *bad = NULL;
         const char *value = strchr(*v, '=') ? strchr(*v, '=') + 1 : "";
         const struct config_key *k = NULL;
         struct assign *a;
 
-        if (!str_starts(name, "PETRI_"))
+        if (!str_starts(*v, "PETRI_"))
             continue;
+        name = str_printf("%.*s", (int)strcspn(*v, "="), *v);
+        for (size_t i = 0; i < n_config_keys && !variables[i]; i++)
+            variables[i] = key_variable(&config_keys[i]);
         for (size_t i = 0; i < n_config_keys && !k; i++)
             if (strcmp(variables[i], name) == 0)
                 k = &config_keys[i];

@@ -96,10 +96,10 @@ int key_find(const char *name)
     if (str_starts(name, "sandbox."))
         name += strlen("sandbox.");
     for (size_t i = 0; i < ARRAY_LEN(aliases); i++)
-        if (strcmp(aliases[i].spelling, name) == 0)
+        if (*aliases[i].spelling == *name && strcmp(aliases[i].spelling, name) == 0)
             name = aliases[i].name;
     for (size_t i = 0; i < n_config_keys; i++)
-        if (strcmp(config_keys[i].name, name) == 0)
+        if (*config_keys[i].name == *name && strcmp(config_keys[i].name, name) == 0)
             return (int)i;
     return -1;
 }
@@ -128,7 +128,8 @@ bool key_is_group(const char *name)
 {
     size_t n = strlen(name);
     for (size_t i = 0; i < n_config_keys; i++)
-        if (strncmp(config_keys[i].name, name, n) == 0 && config_keys[i].name[n] == '.')
+        if (*config_keys[i].name == *name && strncmp(config_keys[i].name, name, n) == 0 &&
+            config_keys[i].name[n] == '.')
             return true;
     return false;
 }

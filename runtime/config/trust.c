@@ -10,10 +10,8 @@
 /* The name only has to be short: the path itself is the first line of the copy. */
 static char *copy_path(const char *data, const char *path)
 {
-    uint64_t h = 14695981039346656037ULL;
-    for (const char *p = path; *p; p++)
-        h = (h ^ (unsigned char)*p) * 1099511628211ULL;
-    return str_printf("%s/trust/%016llx", data, (unsigned long long)h);
+    return str_printf("%s/trust/%016llx", data,
+                      (unsigned long long)str_hash(STR_HASH, path, strlen(path)));
 }
 
 bool trust_has(const char *data, const char *path, const char *text, size_t len)

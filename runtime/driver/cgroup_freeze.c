@@ -88,16 +88,31 @@ static bool v1_is_frozen(int dir)
     return cgroup_get(dir, "freezer.state", buf, sizeof buf) == 0 && str_starts(buf, "FROZEN");
 }
 
+/* cgroup v1 sometimes never gets there while processes appear in the cgroup, by fork or from outside: one of them is
+ * overlooked. Beginning anew helps. */
+static void freeze_anew(int dir)
+{
+    cgroup_thaw_leaf(dir);
+    cgroup_pause_us(1000);
+    (void)cgroup_put(dir, "freezer.state", "FROZEN");
+}
+
+enum { LOOKS_ANEW = 250 };
+
 static bool by_kernel(struct cgroup *c)
 {
     uint64_t end = clock_ms(CLOCK_MONOTONIC) + PATIENCE_MS;
-    bool v2 = c->frozen == FROZEN_V2, done;
+    bool v2 = c->frozen == FROZEN_V2;
 
-    while (!(done = v2 ? cgroup_get_number(c->fds[0], "cgroup.events", "frozen") == 1
-                       : v1_is_frozen(c->fds[CTL_FREEZER])) &&
-           clock_ms(CLOCK_MONOTONIC) < end)
+    for (unsigned looks = 1; clock_ms(CLOCK_MONOTONIC) < end; looks++) {
+        if (v2 ? cgroup_get_number(c->fds[0], "cgroup.events", "frozen") == 1
+               : v1_is_frozen(c->fds[CTL_FREEZER]))
+            return true;
+        if (!v2 && looks % LOOKS_ANEW == 0)
+            freeze_anew(c->fds[CTL_FREEZER]);
         cgroup_pause_us(200);
-    return done;
+    }
+    return false;
 }
 
 enum { ROUNDS_STUCK = 4 };

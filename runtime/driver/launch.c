@@ -182,6 +182,7 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
         .scratch = l->scratch,
         .init = l->init,
         .dirs = l->dirs,
+        .skeleton = l->skeleton,
         .userns = -1,
         .project_userns = -1,
     };

@@ -16,6 +16,7 @@ struct launch {
     const struct ids *ids;
     const struct scratch *scratch;
     const struct dirlayer *dirs; /* may be NULL */
+    const char *skeleton;        /* may be NULL */
     const char *init;            /* petri-init on the host */
     uint64_t nproc;              /* RLIMIT_NPROC, 0: a cgroup counts */
     bool count_changes;

@@ -44,24 +44,30 @@ static void as_self(const struct rootfs *r)
         mnt_act_as(0, 0);
 }
 
-/* A mount point at `dst` of the kind that `fd` is. */
-static int make_place(int root, int fd, const char *dst, int *ret, struct err **e)
+static int make_place(int root, bool dir, const char *dst, int *ret, struct err **e)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return err_sys(e, "stat '%s'", dst);
-    return S_ISDIR(st.st_mode) ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
+    return dir ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
 }
 
+/* A mount point at `dst` of the kind that `fd` is. Most are there: of the image, or of a skeleton. */
 static int place_for(const struct rootfs *r, int root, int fd, const char *dst, int *ret,
                      struct err **e)
 {
+    struct stat st;
+    bool dir;
     int rc;
+
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, "stat '%s'", dst);
+    dir = S_ISDIR(st.st_mode);
+    *ret = fs_open_beneath(root, dst + strspn(dst, "/"), O_PATH | (dir ? O_DIRECTORY : 0), 0, 0);
+    if (*ret >= 0)
+        return 0;
     as_sandbox_root(r);
-    rc = make_place(root, fd, dst, ret, NULL);
+    rc = make_place(root, dir, dst, ret, NULL);
     if (rc < 0) {
         as_user(r);
-        rc = make_place(root, fd, dst, ret, e);
+        rc = make_place(root, dir, dst, ret, e);
     }
     as_self(r);
     return rc;
@@ -172,7 +178,7 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
     case MOUNT_LINK:
         return add_link(r, root, m, e);
     case MOUNT_HOME_LINK:
-        rootfs_home_link(r, root, m);
+        rootfs_home_links(r, root, i);
         break;
     case MOUNT_TMPFS:
         if (weakened() & WEAK_TMP && str_ends(m->dst, "/tmp")) {
@@ -316,10 +322,22 @@ static int make_places(const struct rootfs *r, int root, struct err **e)
     return 0;
 }
 
-/* The root of a sandbox that stays, on the machine's own system: an overlay over a skeleton of directories. */
-static int staying_root(const struct rootfs *r, struct err **e)
+int rootfs_places(const struct rootfs *r, int skel, struct err **e)
 {
-    AUTOCLOSE int skel = -1, init = -1;
+    AUTOCLOSE int init = -1;
+    int rc;
+
+    if ((rc = make_points(r, skel, e)) < 0 || (rc = make_places(r, skel, e)) < 0)
+        return rc;
+    as_sandbox_root(r);
+    rc = mnt_mkfile(skel, ROOTFS_INIT, &init, e);
+    as_self(r);
+    return rc;
+}
+
+static int own_skeleton(const struct rootfs *r, struct err **e)
+{
+    AUTOCLOSE int skel = -1;
     int rc;
 
     as_sandbox_root(r);
@@ -327,11 +345,14 @@ static int staying_root(const struct rootfs *r, struct err **e)
     as_self(r);
     if (rc < 0 || (skel = open("skel", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
         return err_sys(e, "make the root directory");
-    if ((rc = make_points(r, skel, e)) < 0 || (rc = make_places(r, skel, e)) < 0)
-        return rc;
-    as_sandbox_root(r);
-    rc = mnt_mkfile(skel, ROOTFS_INIT, &init, e);
-    as_self(r);
+    return rootfs_places(r, skel, e);
+}
+
+/* The root of a sandbox that stays, on the machine's own system: an overlay over a skeleton of directories. */
+static int staying_root(const struct rootfs *r, struct err **e)
+{
+    int rc = r->skeleton ? rootfs_lower(r, r->skeleton, -1, "skel", e) : own_skeleton(r, e);
+
     return rc < 0 ? rc : rootfs_overlay(r, "skel", "skel", "r", "root", e);
 }
 

@@ -55,9 +55,8 @@ int rootfs_overlay(const struct rootfs *r, const char *lowers, const char *like,
     return 0;
 }
 
-/* Puts an attached copy of `src` at the scratch name `name`, for use as a lower. */
-static int scratch_lower(const struct rootfs *r, const char *src, int userns, const char *name,
-                         struct err **e)
+int rootfs_lower(const struct rootfs *r, const char *src, int userns, const char *name,
+                 struct err **e)
 {
     AUTOCLOSE int fd = -1, at = -1;
     CLEANUP(err_free_p) struct err *why = NULL;
@@ -107,9 +106,9 @@ int rootfs_add_overlay(const struct rootfs *r, int root, const struct plan_mount
     snprintf(top, sizeof top, "t%s", tag);
     snprintf(at, sizeof at, "w%s", tag);
     snprintf(both, sizeof both, "%s:%s", top, low);
-    if (!(dirs && dirs->whole) && (rc = scratch_lower(r, m->src, userns, low, e)) < 0)
+    if (!(dirs && dirs->whole) && (rc = rootfs_lower(r, m->src, userns, low, e)) < 0)
         return rc;
-    if (dirs && (rc = scratch_lower(r, dirs->path, r->userns, top, e)) < 0)
+    if (dirs && (rc = rootfs_lower(r, dirs->path, r->userns, top, e)) < 0)
         return rc;
     if (mkdir(at, 0755) < 0)
         return err_sys(e, "prepare '%s'", m->dst);
@@ -131,7 +130,7 @@ int rootfs_image(const struct rootfs *r, struct err **e)
     for (size_t i = 0; i < r->plan->image_layers.n; i++) {
         int rc;
         snprintf(name, sizeof name, "li%zu", i);
-        if ((rc = scratch_lower(r, r->plan->image_layers.v[i], r->userns, name, e)) < 0)
+        if ((rc = rootfs_lower(r, r->plan->image_layers.v[i], r->userns, name, e)) < 0)
             return rc;
         str_addf(&lowers, "%s%s", i ? ":" : "", name);
     }

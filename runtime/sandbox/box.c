@@ -78,6 +78,7 @@ int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
     /* before limits and the deadline count */
     if ((rc = dirlayer_open(layers, p, &b->ids, on_prepare, &b->dirs, e)) < 0)
         return rc;
+    skeleton_hold(layers, p, &b->ids, &b->skeleton);
     if ((rc = cgroup_create(p->id, &limits, &b->cgroup, e)) < 0 ||
         (rc = cgroup_wait(b->cgroup, e)) < 0)
         return rc;
@@ -91,6 +92,7 @@ int box_launch(struct box *b, bool count_changes, struct err **e)
         .ids = &b->ids,
         .scratch = &b->scratch,
         .dirs = &b->dirs,
+        .skeleton = b->skeleton.path,
         .init = b->helper,
         .count_changes = count_changes,
         .cgroup = weakened() & WEAK_LIMITS ? NULL : b->cgroup,
@@ -169,6 +171,7 @@ void box_free_p(struct box *b)
     b->cgroup = cgroup_free(b->cgroup);
     scratch_free_p(&b->scratch);
     dirlayer_free_p(&b->dirs);
+    skeleton_free_p(&b->skeleton);
     totals_leave(b->paths, b->plan, &b->counted);
     free(b->helper);
     b->helper = NULL;

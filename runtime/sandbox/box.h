@@ -9,6 +9,7 @@
 #include "runtime/driver/dirlayer.h"
 #include "runtime/driver/launch.h"
 #include "runtime/driver/scratch.h"
+#include "runtime/driver/skeleton.h"
 #include "runtime/network/gate.h"
 
 struct box {
@@ -17,6 +18,7 @@ struct box {
     struct ids ids;
     struct scratch scratch;
     struct dirlayer dirs;
+    struct skeleton skeleton;
     struct cgroup *cgroup;
     struct gate gate;
     char *helper; /* petri-init on the host */
@@ -29,7 +31,7 @@ struct box {
 #define BOX_INIT(p, where)                                                                         \
     {                                                                                              \
         .plan = (p), .paths = (where), .launcher_pidfd = -1, .control = -1, .counted = -1,         \
-        .gate = GATE_INIT, .launcher = {                                                           \
+        .skeleton = SKELETON_INIT, .gate = GATE_INIT, .launcher = {                                \
             .report = -1,                                                                          \
             .go = -1                                                                               \
         }                                                                                          \

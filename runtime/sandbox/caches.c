@@ -13,32 +13,33 @@
 #include "runtime/driver/inside.h"
 
 /* Only what a tool can fetch or make again: no settings, no credentials, no installed programs. */
+/* those of one directory side by side: they are made together */
 const struct cache_place cache_places[] = {
     { "pip", ".cache/pip" },
     { "uv", ".cache/uv" },
-    { "pypoetry", ".cache/pypoetry/cache" },
-    { "npm", ".npm/_cacache" },
     { "node-gyp", ".cache/node-gyp" },
     { "yarn", ".cache/yarn" },
+    { "pnpm", ".cache/pnpm" },
+    { "deno", ".cache/deno" },
+    { "go-build", ".cache/go-build" },
+    { "composer", ".cache/composer" },
+    { "ccache", ".cache/ccache" },
+    { "sccache", ".cache/sccache" },
+    { "pypoetry", ".cache/pypoetry/cache" },
+    { "npm", ".npm/_cacache" },
     { "yarn-berry", ".yarn/berry/cache" },
     { "pnpm-store", ".local/share/pnpm/store" },
-    { "pnpm", ".cache/pnpm" },
     { "bun", ".bun/install/cache" },
-    { "deno", ".cache/deno" },
     { "cargo-registry", ".cargo/registry" },
     { "cargo-git", ".cargo/git" },
     { "go-mod", "go/pkg/mod" },
-    { "go-build", ".cache/go-build" },
     { "maven", ".m2/repository" },
     { "gradle", ".gradle/caches" },
     { "gradle-wrapper", ".gradle/wrapper/dists" },
     { "nuget", ".nuget/packages" },
-    { "composer", ".cache/composer" },
     { "bundle", ".bundle/cache" },
     { "hex", ".hex/packages" },
     { "pub", ".pub-cache/hosted" },
-    { "ccache", ".cache/ccache" },
-    { "sccache", ".cache/sccache" },
     { NULL, NULL },
 };
 
@@ -54,27 +55,17 @@ struct cache_key caches_key_of(const struct state *s)
                                s->project_ino, s->uid,   &s->image_layers };
 }
 
-static void hash(uint64_t *h, const char *text)
-{
-    /* with the NUL at its end: "a" "bc" is not "ab" "c" */
-    for (;; text++) {
-        *h = (*h ^ (unsigned char)*text) * 1099511628211ULL;
-        if (!*text)
-            return;
-    }
-}
-
 /* The device and inode alone may be another directory's tomorrow. */
 char *caches_dir(const struct paths *paths, const struct cache_key *k)
 {
     AUTOFREE char *uid = str_printf("%llu", (unsigned long long)k->uid);
-    uint64_t h = 14695981039346656037ULL;
+    /* with the NUL at its end: "a" "bc" is not "ab" "c" */
+    uint64_t h = str_hash(STR_HASH, k->project, strlen(k->project) + 1);
 
-    hash(&h, k->project);
-    hash(&h, k->image);
-    hash(&h, uid);
+    h = str_hash(h, k->image, strlen(k->image) + 1);
+    h = str_hash(h, uid, strlen(uid) + 1);
     for (size_t i = 0; i < k->image_layers->n; i++)
-        hash(&h, k->image_layers->v[i]);
+        h = str_hash(h, k->image_layers->v[i], strlen(k->image_layers->v[i]) + 1);
     return str_printf("%s/caches/%llx-%llx-%016llx", paths->data, (unsigned long long)k->dev,
                       (unsigned long long)k->ino, (unsigned long long)h);
 }

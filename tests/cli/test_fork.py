@@ -7,6 +7,8 @@ import pytest
 from helpers import MODE, ROOT, tree, wait_for
 from life import life, one_line  # noqa: F401
 
+SNAPSHOTS = 40  # of one that is never still
+
 # Writes numbered files over and over, each complete before it gets its name and with a checksum in its last line;
 # and one that is written in place, of lines that are all the same.
 WRITER = r"""
@@ -104,6 +106,27 @@ def test_exec_during_forks_loses_nothing(life):
     for n in names:
         got = life.out("cat log 2>/dev/null || true", box=n).splitlines()
         assert got == [str(i) for i in range(len(got))]
+
+
+def test_processes_that_appear_meanwhile(life):
+    """A pause comes about while commands begin and end all the time, from outside and by fork."""
+    life.start()
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            life.sh("for i in 1 2 3; do /bin/true; done")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for t in threads:
+        t.start()
+    try:
+        pauses = [life("snapshot", "--json").ok().json["paused_ms"] for _ in range(SNAPSHOTS)]
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert max(pauses) < 10000, pauses
 
 
 def test_fork_of_a_busy_one(life):

@@ -1,0 +1,135 @@
+#include "runtime/driver/skeleton.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/fs.h"
+#include "runtime/driver/inside.h"
+#include "runtime/driver/rootfs_priv.h"
+
+enum { DAY = 24 * 60 * 60 };
+
+/* All that it is made of; NULL: a mount's source is gone, which the launcher will say. */
+static char *key_of(const struct plan *p, const struct ids *ids)
+{
+    AUTOSTR struct str s = STR_INIT;
+    AUTOFREE char *boot = NULL;
+    struct stat st;
+
+    if (fs_read(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &boot, NULL, NULL) < 0)
+        return NULL;
+    str_addf(&s, "1 %s %d %u:%u %u:%u", boot, ids->mode, ids->root_uid, ids->root_gid,
+             ids->user_uid, ids->user_gid);
+    str_addc(&s, '\0');
+    for (const char *const *t = (const char *const[]){ p->home, p->project, p->workspace, NULL };
+         *t; t++)
+        str_addn(&s, *t, strlen(*t) + 1);
+    for (size_t i = 0; i < p->extra_lowers.n; i++)
+        str_addn(&s, p->extra_lowers.v[i], strlen(p->extra_lowers.v[i]) + 1);
+    for (size_t i = 0; i < p->mounts.n; i++) {
+        const struct plan_mount *m = &p->mounts.v[i];
+        bool link = m->kind == MOUNT_LINK || m->kind == MOUNT_HOME_LINK;
+        if (m->kind == MOUNT_BIND && stat(m->src, &st) < 0)
+            return NULL;
+        str_addf(&s, "%d %d %s", m->kind, m->kind == MOUNT_BIND && S_ISDIR(st.st_mode), m->dst);
+        str_addc(&s, '\0');
+        if (link)
+            str_addn(&s, m->src, strlen(m->src) + 1);
+    }
+    return str_printf("%016llx", (unsigned long long)str_hash(STR_HASH, s.p, s.len));
+}
+
+/* Not there, being removed, or removed before it was locked: -1. */
+static int take(const char *path)
+{
+    AUTOCLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat mine, there;
+
+    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0 || fstat(fd, &mine) < 0 ||
+        lstat(path, &there) < 0 || mine.st_ino != there.st_ino)
+        return -1;
+    return TAKE_FD(fd);
+}
+
+struct making {
+    const struct plan *plan;
+    const struct ids *ids;
+    int dir;
+};
+
+static int make_inside(void *arg, struct err **e)
+{
+    const struct making *m = arg;
+    struct rootfs r = { .plan = m->plan, .ids = m->ids, .userns = -1, .project_userns = -1 };
+
+    umask(022);
+    if (fchown(m->dir, m->ids->root_uid, m->ids->root_gid) < 0 || fchmod(m->dir, 0755) < 0)
+        return err_sys(e, "own a skeleton");
+    return rootfs_places(&r, m->dir, e);
+}
+
+static int make(const char *layers, const char *dir, const char *path, const struct plan *p,
+                const struct ids *ids)
+{
+    AUTOFREE char *new = path_join(dir, ".new-XXXXXX");
+    struct making m = { .plan = p, .ids = ids };
+    AUTOCLOSE int fd = -1;
+
+    skeletons_sweep(layers, DAY);
+    if (fs_mkdirs(dir, 0700, NULL) < 0 || !mkdtemp(new))
+        return -1;
+    m.dir = fd = take(new);
+    if (fd >= 0 && inside_run(ids, make_inside, &m, NULL) == 0 && rename(new, path) == 0)
+        return TAKE_FD(fd);
+    (void)inside_remove(new, NULL);
+    return take(path); /* another one was faster */
+}
+
+void skeleton_hold(const char *layers, const struct plan *p, const struct ids *ids,
+                   struct skeleton *ret)
+{
+    AUTOFREE char *dir = path_join(layers, "skeletons"), *key = NULL, *path = NULL;
+
+    if (!p->top || p->image_layers.n || weakened() || !(key = key_of(p, ids)))
+        return;
+    path = path_join(dir, key);
+    ret->hold = take(path);
+    if (ret->hold < 0)
+        ret->hold = make(layers, dir, path, p, ids);
+    if (ret->hold >= 0)
+        ret->path = TAKE_PTR(path);
+}
+
+void skeleton_free_p(struct skeleton *s)
+{
+    free(s->path);
+    close_p(&s->hold);
+    s->path = NULL;
+}
+
+void skeletons_sweep(const char *layers, unsigned age)
+{
+    AUTOFREE char *dir = path_join(layers, "skeletons");
+    DIR *d = opendir(dir);
+    struct dirent *de;
+
+    while (d && (de = readdir(d))) {
+        AUTOFREE char *path = path_join(dir, de->d_name);
+        AUTOFREE char *gone = str_printf("%s/.gone-%s", dir, de->d_name);
+        AUTOCLOSE int fd = -1;
+        struct stat st;
+        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+            continue;
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
+            st.st_mtim.tv_sec + age <= time(NULL) && rename(path, gone) == 0)
+            (void)inside_remove(gone, NULL);
+    }
+    if (d)
+        closedir(d);
+}

@@ -1,0 +1,28 @@
+/* runtime/driver/skeleton.h - what the root of a sandbox that stays is mounted on.
+ *
+ * Directories, links and empty files, a place for everything that will be mounted. They follow from the plan's places
+ * and ids alone: made once and never written to, they lie below the overlays of all sandboxes that need the same.
+ *
+ * Owns:  LAYERS/skeletons/: KEY, .new-* (being made), .gone-* (being removed).
+ * Locks: each directory itself, shared by whoever makes or uses it. One that is locked is never removed.
+ * Crash: KEY appears by rename. Its name has the boot in it: nothing of it needs to reach the disk.
+ */
+#pragma once
+#include "oci/plan.h"
+#include "runtime/driver/ids.h"
+
+struct skeleton {
+    char *path; /* NULL: none */
+    int hold;   /* as long as it is open, in any process, nobody removes it */
+};
+#define SKELETON_INIT                                                                              \
+    {                                                                                              \
+        .hold = -1                                                                                 \
+    }
+
+/* Found or made; none where that can't be: the launcher then makes one of its own. */
+void skeleton_hold(const char *layers, const struct plan *p, const struct ids *ids,
+                   struct skeleton *ret);
+void skeleton_free_p(struct skeleton *s);
+/* Removes those that nobody uses and that are at least `age` seconds old. */
+void skeletons_sweep(const char *layers, unsigned age);
