@@ -33,12 +33,9 @@ static void print_mistakes(const struct config *c, const struct configured *how)
 
 static char *find_project(const char *workspace)
 {
-    CLEANUP(project_free_p) struct project pr = { 0 };
     char cwd[PATH_MAX];
     /* what is wrong with it is said where the sandbox is made */
-    return getcwd(cwd, sizeof cwd) && project_find(cwd, workspace, &pr, NULL) == 0
-               ? TAKE_PTR(pr.root)
-               : NULL;
+    return getcwd(cwd, sizeof cwd) ? project_root(cwd, workspace) : NULL;
 }
 
 struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/fs.h"
 #include "base/json.h"
 #include "seccomp_bpf.h"
 
@@ -82,13 +83,14 @@ unsigned weakened(void)
 }
 #endif
 
-static void add_mount(struct jsonw *w, const char *dst, const char *type, const char *options)
+static void add_mount(struct jsonw *w, const char *dst, const char *type, const char *source,
+                      const char *options)
 {
     AUTOFREE char *list = str_dup(options);
     jw_obj(w, NULL);
     jw_str(w, "destination", dst);
     jw_str(w, "type", type);
-    jw_str(w, "source", type);
+    jw_str(w, "source", source);
     jw_arr(w, "options");
     for (char *save = NULL, *o = strtok_r(list, ",", &save); o; o = strtok_r(NULL, ",", &save))
         jw_str(w, NULL, o);
@@ -96,18 +98,37 @@ static void add_mount(struct jsonw *w, const char *dst, const char *type, const 
     jw_end_obj(w);
 }
 
+/* Those that are files, or not there, are left to the runtime. Over each directory it would put a file system of its
+ * own, which costs more than the same empty directory does in all these places. */
+static void add_masks(struct jsonw *w, const struct bundle *b, const char *const *paths, size_t n,
+                      struct strv *ret_files)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fs_is_dir(paths[i]))
+            add_mount(w, paths[i], "bind", b->empty, "bind,ro,nosuid,noexec,nodev");
+        else
+            strv_add(ret_files, paths[i]);
+}
+
 /* The mounts that must be made inside the new namespaces; all others are in the root already. */
-static void add_mounts(struct jsonw *w, unsigned weak)
+static void add_mounts(struct jsonw *w, const struct bundle *b, unsigned weak,
+                       struct strv *ret_masked_files)
 {
     jw_arr(w, "mounts");
-    add_mount(w, "/proc", "proc", "nosuid,noexec,nodev");
-    add_mount(w, "/dev", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
-    add_mount(w, "/dev/pts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
-    add_mount(w, "/dev/shm", "tmpfs", "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
-    add_mount(w, "/dev/mqueue", "mqueue", "nosuid,noexec,nodev");
-    add_mount(w, "/sys", "sysfs", "nosuid,noexec,nodev,ro");
+    add_mount(w, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+    add_mount(w, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
+    add_mount(w, "/dev/pts", "devpts", "devpts",
+              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+    add_mount(w, "/dev/shm", "tmpfs", "tmpfs",
+              "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
+    add_mount(w, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");
+    add_mount(w, "/sys", "sysfs", "sysfs", "nosuid,noexec,nodev,ro");
     if (weak & WEAK_CGROUPFS)
-        add_mount(w, "/sys/fs/cgroup", "cgroup", "nosuid,noexec,nodev");
+        add_mount(w, "/sys/fs/cgroup", "cgroup", "cgroup", "nosuid,noexec,nodev");
+    if (!(weak & (WEAK_MASKS | WEAK_CGROUPFS)))
+        add_masks(w, b, masked, ARRAY_LEN(masked), ret_masked_files);
+    if (b->root_id)
+        add_masks(w, b, masked_from_root, ARRAY_LEN(masked_from_root), ret_masked_files);
     jw_end_arr(w);
 }
 
@@ -198,7 +219,8 @@ static void add_namespace(struct jsonw *w, const char *type, const char *path)
     jw_end_obj(w);
 }
 
-static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
+static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak,
+                      const struct strv *masked_files)
 {
     jw_obj(w, "linux");
     if (b->userns) {
@@ -217,10 +239,8 @@ static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
     add_namespace(w, "cgroup", NULL);
     jw_end_arr(w);
     jw_arr(w, "maskedPaths");
-    for (size_t i = 0; i < ARRAY_LEN(masked) && !(weak & (WEAK_MASKS | WEAK_CGROUPFS)); i++)
-        jw_str(w, NULL, masked[i]);
-    for (size_t i = 0; i < ARRAY_LEN(masked_from_root) && b->root_id; i++)
-        jw_str(w, NULL, masked_from_root[i]);
+    for (size_t i = 0; i < masked_files->n; i++)
+        jw_str(w, NULL, masked_files->v[i]);
     jw_end_arr(w);
     jw_arr(w, "readonlyPaths");
     for (size_t i = 0; i < ARRAY_LEN(readonly) && !(weak & WEAK_MASKS); i++)
@@ -232,6 +252,7 @@ static void add_linux(struct jsonw *w, const struct bundle *b, unsigned weak)
 char *config_json(const struct plan *p, const struct bundle *b)
 {
     AUTOJSONW struct jsonw w = { 0 };
+    AUTOSTRV struct strv masked_files = { 0 };
     unsigned weak = weakened();
 
     jw_obj(&w, NULL);
@@ -241,9 +262,9 @@ char *config_json(const struct plan *p, const struct bundle *b)
     jw_bool(&w, "readonly", !p->root_writable);
     jw_end_obj(&w);
     jw_str(&w, "hostname", "petri"); /* as in the copied /etc/hosts */
-    add_mounts(&w, weak);
+    add_mounts(&w, b, weak, &masked_files);
     add_process(&w, p, b, weak);
-    add_linux(&w, b, weak);
+    add_linux(&w, b, weak, &masked_files);
     jw_obj(&w, "annotations");
     if (!(weak & WEAK_SECCOMP))
         jw_str(&w, "run.oci.seccomp_bpf_data", seccomp_bpf_base64);

@@ -15,6 +15,7 @@ struct idmap {
 struct bundle {
     const char *rootfs; /* directory with everything mounted in it */
     const char *init;   /* path of petri-init inside */
+    const char *empty;  /* an empty directory */
     const char *userns,
         *netns; /* paths of namespaces to join; NULL only in a weakened test build */
     struct idmap uids, gids;

@@ -12,10 +12,10 @@
 
 static struct stream *stream_new(int from, int to, struct stream_output *out)
 {
-    struct stream *s = malloc(sizeof *s); /* the buffer is not worth clearing */
+    struct stream *s = malloc(sizeof *s);
     if (!s)
         abort();
-    *s = (struct stream){ .from = -1 };
+    memset(s, 0, offsetof(struct stream, buf)); /* what is in the buffer nobody reads */
     s->from = from;
     s->to = to;
     s->is_input = !out;

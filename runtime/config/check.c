@@ -130,8 +130,9 @@ static void group(const struct walk *w, const char *parent, uint32_t node)
         wrong(w, node, "%s: an object is wanted", full);
         return;
     }
+    str_add(&at, parent);
     if (*parent)
-        str_addf(&at, "%s.", parent);
+        str_addc(&at, '.');
     above = at.len;
     for (uint32_t i = jsonc_first(j, node); i; i = jsonc_after(j, node, i)) {
         AUTOFREE char *name = jsonc_text(j, i);

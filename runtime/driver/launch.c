@@ -113,10 +113,12 @@ static int run_container(struct self *s, struct err **e)
 {
     const struct launch *l = s->l;
     AUTOFREE char *state = path_join(l->scratch->at, "s"),
-                  *root = path_join(l->scratch->at, "root");
+                  *root = path_join(l->scratch->at, "root"),
+                  *empty = path_join(l->scratch->at, "m");
     struct bundle b = {
         .rootfs = root,
         .init = ROOTFS_INIT,
+        .empty = empty,
         .userns = weakened() & WEAK_USERNS ? NULL : "/proc/self/fd/4",
         .netns = weakened() & WEAK_USERNS ? NULL : "/proc/self/fd/5",
         .uids = l->ids->uids,

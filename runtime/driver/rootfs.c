@@ -22,6 +22,8 @@ int rootfs_scratch(const struct rootfs *r, struct err **e)
         return err_sys(e, "enter '%s'", r->scratch->at);
     if (mkdir("s", 0700) < 0)
         return err_sys(e, "make the runtime's directory");
+    if (mkdir("m", 0555) < 0)
+        return err_sys(e, "make a directory to mask with");
     return r->plan->top ? stack_open(r->plan, e) : 0;
 }
 
@@ -102,34 +104,47 @@ static int add_bind(const struct rootfs *r, int root, const struct plan_mount *m
     return rootfs_attach(r, root, fd, m->dst, e);
 }
 
-/* A writable directory, of the root's own overlay or from the scratch. /tmp and its like are everybody's, the
- * others the user's. */
+/* /tmp and its like are everybody's, other writable directories the user's. */
+static int give_away(const struct rootfs *r, const char *path, const char *dst, struct err **e)
+{
+    if (chown(path, r->ids->user_uid, r->ids->user_gid) < 0 ||
+        chmod(path, str_ends(dst, "/tmp") ? 01777 : 0755) < 0)
+        return err_sys(e, "make '%s'", dst);
+    return 0;
+}
+
+/* A writable directory of the root itself, where it is not there. */
+static int make_writable(const struct rootfs *r, int root, const char *dst, struct err **e)
+{
+    AUTOCLOSE int fd = -1;
+    char path[32];
+    int rc;
+
+    if (faccessat(root, dst + 1, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    as_sandbox_root(r);
+    rc = mnt_mkdirs(root, dst, &fd, e);
+    as_self(r);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return rc < 0 ? rc : give_away(r, path, dst, e);
+}
+
+/* One of the root's own overlay, or from the scratch. */
 static int add_writable(const struct rootfs *r, int root, const char *dst, size_t i, struct err **e)
 {
-    bool tmp = str_ends(dst, "/tmp");
     AUTOCLOSE int fd = -1;
     char name[32];
     int rc;
 
-    snprintf(name, sizeof name, "d%zu", i);
-    if (r->plan->top) {
-        as_sandbox_root(r);
-        rc = faccessat(root, dst + 1, F_OK, AT_SYMLINK_NOFOLLOW) == 0
-                 ? 1
-                 : mnt_mkdirs(root, dst, &fd, e);
-        as_self(r);
-        if (rc != 0)
-            return rc < 0 ? rc : 0;
-        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    } else if (mkdir(name, 0755) < 0) {
-        return err_sys(e, "make '%s'", dst);
-    }
-    if (chown(name, r->ids->user_uid, r->ids->user_gid) < 0 || chmod(name, tmp ? 01777 : 0755) < 0)
-        return err_sys(e, "make '%s'", dst);
     if (r->plan->top)
-        return 0;
-    rc = mnt_clone(AT_FDCWD, name, 0, -1, &fd, e);
-    return rc < 0 ? rc : rootfs_attach(r, root, fd, dst, e);
+        return make_writable(r, root, dst, e);
+    snprintf(name, sizeof name, "d%zu", i);
+    if (mkdir(name, 0755) < 0)
+        return err_sys(e, "make '%s'", dst);
+    if ((rc = give_away(r, name, dst, e)) < 0 ||
+        (rc = mnt_clone(AT_FDCWD, name, 0, -1, &fd, e)) < 0)
+        return rc;
+    return rootfs_attach(r, root, fd, dst, e);
 }
 
 /* Hides a path behind something empty that nobody may read. Missing paths need no hiding. */
@@ -307,6 +322,8 @@ static int make_places(const struct rootfs *r, int root, struct err **e)
             if (src < 0)
                 return err_sys(e, "open '%s'", m->src);
             rc = place_for(r, root, src, m->dst, &at, e);
+        } else if (m->kind == MOUNT_TMPFS) {
+            rc = make_writable(r, root, m->dst, e);
         } else {
             rc = m->kind == MOUNT_EMPTY ? 0 : add_mount(r, root, i, e);
         }
@@ -356,6 +373,15 @@ static int staying_root(const struct rootfs *r, struct err **e)
     return rc < 0 ? rc : rootfs_overlay(r, "skel", "skel", "r", "root", e);
 }
 
+/* The root of a run, with nothing to write in it: the skeleton itself. */
+static int shared_root(const struct rootfs *r, struct err **e)
+{
+    AUTOCLOSE int fd = -1, at = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int rc = mnt_clone(AT_FDCWD, r->skeleton, MNT_RO | MNT_TOP, -1, &fd, e);
+
+    return rc < 0 ? rc : mnt_attach(fd, at, "/", e);
+}
+
 static int make_root(const struct rootfs *r, struct err **e)
 {
     int rc;
@@ -369,6 +395,8 @@ static int make_root(const struct rootfs *r, struct err **e)
         return rootfs_image(r, e);
     if (r->plan->top)
         return staying_root(r, e);
+    if (r->skeleton)
+        return shared_root(r, e);
     /* a mount of its own: the runtime's child can't look up the path above it to find one */
     return mount("root", "root", NULL, MS_BIND, NULL) < 0 ? err_sys(e, "make the root a mount") : 0;
 }
@@ -379,7 +407,7 @@ int rootfs_build(const struct rootfs *r, struct err **e)
         .kind = MOUNT_BIND, .src = (char *)r->init, .dst = ROOTFS_INIT, .ro = true
     };
     const struct plan *p = r->plan;
-    bool placed = p->top && !p->image_layers.n;
+    bool placed = r->skeleton || (p->top && !p->image_layers.n);
     AUTOCLOSE int root = -1;
     int rc = make_root(r, e);
 
@@ -392,8 +420,9 @@ int rootfs_build(const struct rootfs *r, struct err **e)
         return rc;
     for (size_t i = 0; i < p->mounts.n; i++) {
         enum plan_mount_kind kind = p->mounts.v[i].kind;
-        if (!p->mounts.v[i].user && (!placed || kind == MOUNT_BIND || kind == MOUNT_EMPTY) &&
-            (rc = add_mount(r, root, i, e)) < 0)
+        bool there = placed && (kind == MOUNT_LINK || kind == MOUNT_DIR ||
+                                (p->top && (kind == MOUNT_TMPFS || kind == MOUNT_HOME_LINK)));
+        if (!p->mounts.v[i].user && !there && (rc = add_mount(r, root, i, e)) < 0)
             return rc;
     }
     if (p->project && (rc = add_workspace(r, root, p->project, 0, e)) < 0)

@@ -16,7 +16,7 @@ struct rootfs {
     const struct scratch *scratch; /* becomes the working directory */
     const char *init;              /* petri-init on the host */
     const struct dirlayer *dirs;   /* below overlays of user 0; may be NULL */
-    const char *skeleton;          /* of a sandbox that stays; NULL: one is made in the scratch */
+    const char *skeleton;          /* of a shared root; NULL: one is made in the scratch */
     int userns;                    /* the sandbox's; idmaps the system's files for root, else -1 */
     int project_userns;            /* idmaps the project's files for root, else -1 */
 };

@@ -50,7 +50,7 @@ static size_t link_dir(const struct rootfs *r, int top, const struct plan_mount 
     bool made = false;
 
     for (; i < n && strncmp(m[i].dst, m->dst, skip) == 0 && !strchr(m[i].dst + skip, '/'); i++) {
-        if (dir < 0 || symlinkat(m[i].src, dir, m[i].dst + skip) < 0 || !r->plan->top)
+        if (dir < 0 || symlinkat(m[i].src, dir, m[i].dst + skip) < 0)
             continue;
         (void)!utimensat(dir, m[i].dst + skip, never, AT_SYMLINK_NOFOLLOW);
         made = true;

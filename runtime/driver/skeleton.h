@@ -1,9 +1,10 @@
-/* runtime/driver/skeleton.h - what the root of a sandbox that stays is mounted on.
+/* runtime/driver/skeleton.h - what a root is mounted on, on the machine's own system.
  *
  * Directories, links and empty files, a place for everything that will be mounted. They follow from the plan's places
- * and ids alone: made once and never written to, they lie below the overlays of all sandboxes that need the same.
+ * and ids alone: made once and never written to, they are the read-only root of runs, and lie below the overlays of
+ * sandboxes that stay, of all that need the same.
  *
- * Owns:  LAYERS/skeletons/: KEY, .new-* (being made), .gone-* (being removed).
+ * Owns:  LAYERS/skeletons/: KEY, .new-* (being made), .gone-* (being removed), `wanted` (by runs).
  * Locks: each directory itself, shared by whoever makes or uses it. One that is locked is never removed.
  * Crash: KEY appears by rename. Its name has the boot in it: nothing of it needs to reach the disk.
  */
@@ -20,9 +21,10 @@ struct skeleton {
         .hold = -1                                                                                 \
     }
 
-/* Found or made; none where that can't be: the launcher then makes one of its own. */
+/* Found, or made for a sandbox that stays or a second run; else none, nor where that can't be: the launcher then makes
+ * one of its own. */
 void skeleton_hold(const char *layers, const struct plan *p, const struct ids *ids,
                    struct skeleton *ret);
 void skeleton_free_p(struct skeleton *s);
-/* Removes those that nobody uses and that are at least `age` seconds old. */
+/* Removes those that nobody uses and that are at least `age` seconds old, or a minute where there are very many. */
 void skeletons_sweep(const char *layers, unsigned age);

@@ -353,6 +353,33 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
     return 0;
 }
 
+static int root_of(const char *cwd, const char *named, const struct strv *homes, char **ret,
+                   struct err **e)
+{
+    AUTOFREE char *root = NULL;
+    int rc = choose(cwd, named, homes, &root, e);
+
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
+        if (path_below(root, system_dirs[i]))
+            return err_new(e, ERR_DENIED,
+                           "workspace '%s' lies in a directory of the system's own; copy it "
+                           "elsewhere first",
+                           root);
+    *ret = TAKE_PTR(root);
+    return 0;
+}
+
+char *project_root(const char *cwd, const char *named)
+{
+    AUTOSTRV struct strv homes = { 0 };
+    char *root = NULL;
+
+    home_dirs(&homes);
+    return root_of(cwd, named, &homes, &root, NULL) == 0 ? root : NULL;
+}
+
 int project_find(const char *cwd, const char *named, struct project *ret, struct err **e)
 {
     CLEANUP(strv_free_p) struct strv homes = { 0 };
@@ -360,14 +387,8 @@ int project_find(const char *cwd, const char *named, struct project *ret, struct
     int rc;
 
     home_dirs(&homes);
-    if ((rc = choose(cwd, named, &homes, &p.root, e)) < 0)
+    if ((rc = root_of(cwd, named, &homes, &p.root, e)) < 0)
         return rc;
-    for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
-        if (path_below(p.root, system_dirs[i]))
-            return err_new(e, ERR_DENIED,
-                           "workspace '%s' lies in a directory of the system's own; copy it "
-                           "elsewhere first",
-                           p.root);
     if (stat(p.root, &p.st) < 0)
         return err_sys(e, "workspace '%s'", p.root);
     hide_credentials(&p, &homes);

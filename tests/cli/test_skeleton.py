@@ -1,5 +1,6 @@
 """What the root of a sandbox that stays is mounted on: made once for all that need the same, never written to."""
 import os
+import shutil
 
 from helpers import tree, wait_for
 from life import life  # noqa: F401
@@ -7,7 +8,7 @@ from life import life  # noqa: F401
 
 def skeletons(life):
     top = os.path.join(life.petri.store, "layers", "skeletons")
-    return sorted(os.path.join(top, n) for n in os.listdir(top)) if os.path.isdir(top) else []
+    return sorted(os.path.join(top, n) for n in os.listdir(top) if n != "wanted") if os.path.isdir(top) else []
 
 
 def swept(life):
@@ -74,7 +75,7 @@ def test_without_one_it_goes_too(life):
     life("stop").ok()
     top = os.path.dirname(one)
     swept(life)
-    os.rmdir(top)
+    shutil.rmtree(top)
     with open(top, "w", encoding="ascii"):
         pass
     life.start()
@@ -97,3 +98,34 @@ def test_left_ones_are_swept(life):
     assert not os.path.exists(day) and len(skeletons(life)) == 4
     life("prune", "-f").ok()
     assert len(skeletons(life)) == 2 and one in skeletons(life)
+
+
+def test_runs_take_the_second_chance(life):
+    """A single run has no use for one; those that follow share it, and can't write to it."""
+    swept(life)
+    look = "find / -maxdepth 2 '(' -path /dev -o -path /etc -o -path /proc -o -path /sys -o -path /usr ')' -prune -o"
+    look += " -printf '%p %y %m %u %g %l\\n' | sort; touch /x /media/x /home/x 2>&1; echo here >~/f"
+    flags = ("--workspace", life.project, "-v", f"{life.project}:/srv/{os.getpid()}:ro")
+    first = life.petri.sh(look, *flags).ok().out
+    assert not skeletons(life)
+    second = life.petri.sh(look, *flags).ok().out
+    (one,) = skeletons(life)
+    before = tree(one)
+    third = life.petri.sh(look, *flags).ok().out
+    assert first == second == third and first.count("Read-only") == 3
+    assert skeletons(life) == [one] and tree(one) == before
+    life.petri.sh("mkdir /made && rmdir /made", "-u", "0", *flags).ok()
+    assert skeletons(life) == [one] and tree(one) == before
+
+
+def test_many_are_not_kept_for_long(life):
+    swept(life)
+    life.start()
+    (one,) = skeletons(life)
+    top = os.path.dirname(one)
+    old = [os.path.join(top, f"{i:016x}") for i in range(40)]
+    for d in old:
+        os.mkdir(d)
+        os.utime(d, (1, os.stat(top).st_mtime - 300))
+    life("start", "--name", "bare", "--aside", "--caches", "off").ok()
+    assert not [d for d in old if os.path.exists(d)] and one in skeletons(life)
