@@ -10,6 +10,8 @@
 struct target {
     struct petri_client *c;
     struct petri_sandbox *s;
+    bool quiet;   /* no notes of a first start */
+    bool started; /* result: there was one */
 };
 void target_free_p(struct target *t);
 /* `name` NULL: $PETRI_SANDBOX or the project's own, which is made and started where there is none yet. */

@@ -75,6 +75,9 @@ int cmd_fail_err(int status, struct err *e, bool json);
 int cmd_output_lost(int error, int status);
 /* "petri: note" on stderr. */
 void cmd_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* From here on notes go to `l`, for an answer in JSON. */
+void cmd_keep_notes(struct strv *l);
+bool cmd_keeps_notes(void);
 /* True when `out` is a terminal that wants colour (NO_COLOR unset or empty, TERM not dumb). */
 bool cmd_colour(FILE *out);
 /* Prints a usage mistake with a hint at --help; returns c->usage_exit. */

@@ -69,7 +69,7 @@ struct config *configured_load(const struct configured *how, const struct paths 
         print_mistakes(c, how);
         return config_free(c);
     }
-    if (c->agent_missing && !how->quiet && !how->json)
+    if (c->agent_missing && !how->quiet && (!how->json || cmd_keeps_notes()))
         cmd_note("agent '%s' has no entry in the configuration: the common values are used",
                  from.agent);
     if (ret_project)
@@ -187,7 +187,7 @@ int configured_options(const struct cmd *c, const struct configured *how, const 
         return how->status;
     if (config_apply(conf, &o->given, take, &t, &e) < 0)
         return cmd_fail_err(how->status, e, how->json);
-    if (!how->quiet && !how->json) {
+    if (!how->quiet && (!how->json || cmd_keeps_notes())) {
         configured_notes(conf);
         say_enabled(conf);
     }

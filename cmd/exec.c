@@ -315,11 +315,12 @@ static int exec_run(const struct cmd *c, int argc, char **argv)
         return c->usage_exit;
     if (judge(&f, &why) < 0)
         return cmd_fail_err(125, why, f.json);
+    b.quiet = f.quiet;
     if (split(&f, &b, argc, (const char *const *)argv, &e) < 0)
         return cmd_fail_petri(125, &e, f.json);
     if (!f.argv[0])
         return cmd_usage(c, "no command given; like: petri exec -- make test");
-    if (!f.quiet && !f.json)
+    if (!f.quiet && !f.json && !b.started)
         configured_say_enabled();
     return f.detach ? run_detached(&f, b.s, &e) : run_attached(&f, b.s, &e);
 }
@@ -353,9 +354,10 @@ static int shell_run(const struct cmd *c, int argc, char **argv)
     f.argv = shell;
     if (judge(&f, &why) < 0)
         return cmd_fail_err(125, why, false);
+    b.quiet = f.quiet;
     if (target_open(&b, f.name, &e) < 0)
         return cmd_fail_petri(125, &e, false);
-    if (!f.quiet)
+    if (!f.quiet && !b.started)
         configured_say_enabled();
     return run_attached(&f, b.s, &e);
 }

@@ -1,12 +1,21 @@
 #include "cmd/life.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+uint64_t life_now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
 
 void life_free_p(struct life *f)
 {
     options_free_p(&f->o);
     paths_free_p(&f->paths);
+    strv_free_p(&f->notes);
 }
 
 int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)

@@ -41,11 +41,27 @@ int cmd_fail(int status, const char *fmt, ...)
     return status;
 }
 
+static struct strv *kept_notes;
+
+void cmd_keep_notes(struct strv *l)
+{
+    kept_notes = l;
+}
+
+bool cmd_keeps_notes(void)
+{
+    return kept_notes;
+}
+
 void cmd_note(const char *fmt, ...)
 {
+    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    say("petri", fmt, ap);
+    if (!kept_notes)
+        say("petri", fmt, ap);
+    else if (vasprintf(&text, fmt, ap) >= 0)
+        strv_take(kept_notes, text);
     va_end(ap);
 }
 

@@ -212,7 +212,7 @@ static int prune_run(const struct cmd *c, int argc, char **argv)
     if (f.n_words)
         return cmd_usage(c, "prune takes no names; petri rm does");
     if (!f.force && !isatty(0))
-        return cmd_fail(2, "prune removes every stopped sandbox and what it wrote; say so with -f");
+        return cmd_usage(c, "it removes every stopped sandbox and what it wrote; say so with -f");
     if (paths_find(&f.paths, &e) < 0 || state_list(&f.paths, &l.v, &l.n, &e) < 0)
         return cmd_fail_err(1, e, f.json);
     for (size_t i = 0; i < l.n; i++)

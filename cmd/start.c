@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -15,13 +14,6 @@
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/probe.h"
-
-uint64_t life_now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* What a process that goes on as a keeper must not inherit. */
 static bool settle_process(void)
@@ -45,82 +37,6 @@ int life_fail(struct err *e, bool json)
         free(remedy);
     }
     return cmd_fail_err(1, e, json);
-}
-
-/* "2 cpus 2G 256 pids   network limited", of what is enforced; and what is not. */
-static void print_box(const struct json *live)
-{
-    const struct json *l = json_get(live, "limits"), *cpus = json_get(l, "cpus");
-    const struct json *net = json_get(live, "network");
-    uint64_t memory = 0, pids = 0;
-    char size[24];
-
-    if (cpus && !str_eq(json_str(l, "cpus_enforced"), "none"))
-        printf("   %g cpus", strtod(cpus->string, NULL));
-    if (json_u64(l, "memory", &memory) && !str_eq(json_str(l, "memory_enforced"), "none")) {
-        format_size(memory, size);
-        printf("   %s", size);
-    }
-    if (json_u64(l, "pids", &pids) && !str_eq(json_str(l, "pids_enforced"), "none"))
-        printf("   %llu pids", (unsigned long long)pids);
-    if (json_str(net, "policy"))
-        printf("   network %s", json_str(net, "policy"));
-}
-
-static void note_loose(const struct json *live)
-{
-    static const char *const names[] = { "memory", "cpus", "pids" };
-    AUTOSTR struct str loose = STR_INIT;
-
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        AUTOFREE char *key = str_printf("%s_enforced", names[i]);
-        if (str_eq(json_str(json_get(live, "limits"), key), "none"))
-            str_addf(&loose, "%s%s", loose.len ? ", " : "", names[i]);
-    }
-    if (loose.len)
-        cmd_note("not enforced for this user on this machine: %s (petri doctor says why)", loose.p);
-}
-
-static void print_started(const struct life *f, const struct started *s, uint64_t us,
-                          const char *word)
-{
-    AUTOJSONW struct jsonw w = { 0 };
-    AUTOJSON struct json *live = NULL;
-
-    if (f->json || (!f->quiet && !s->was_running))
-        (void)sandbox_ask(&f->paths, s->id, "{\"op\":\"status\"}", &live, NULL);
-    if (f->json) {
-        jw_obj(&w, NULL);
-        jw_str(&w, "id", s->id);
-        jw_str(&w, "name", s->name);
-        jw_str(&w, "state", "running");
-        jw_bool(&w, "created", s->made);
-        jw_bool(&w, "was_running", s->was_running);
-        jw_double(&w, "ms", (double)us / 1000);
-        jw_strv(&w, "missing", &s->missing);
-        if (json_get(live, "limits"))
-            jw_json(&w, "limits", json_get(live, "limits"));
-        jw_end_obj(&w);
-        puts(w.out.p);
-        return;
-    }
-    if (f->quiet)
-        return;
-    if (s->was_running)
-        printf("%s is running\n", s->name ? s->name : s->id);
-    else {
-        printf("%s %s (%.0f ms)", s->name ? s->name : s->id, word, (double)us / 1000);
-        print_box(live);
-        printf("   next: petri shell | petri exec -- CMD\n");
-        note_loose(live);
-    }
-    if (s->ids_note)
-        cmd_note("%s", s->ids_note);
-    for (size_t i = 0; i < s->missing.n; i++) {
-        AUTOSTR struct str path = STR_INIT;
-        str_add_escaped(&path, s->missing.v[i], strlen(s->missing.v[i]));
-        cmd_note("not in the copy: %s (a mount that is no ordinary file system)", path.p);
-    }
 }
 
 static void on_prepare(void)
@@ -160,6 +76,8 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
         return cmd_usage(c, "one sandbox at a time");
     if (!settle_process() || paths_find(&f.paths, &e) < 0)
         return life_fail(e, f.json);
+    if (f.json)
+        cmd_keep_notes(&f.notes);
     word = f.n_words ? f.words[0] : f.o.name;
     rc = restart ? sandbox_find(&f.paths, word, f.o.workspace, &id, &e)
                  : sandbox_find_exact(&f.paths, word, f.o.workspace, &id, NULL);
@@ -173,7 +91,7 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
     }
     if (sandbox_start(&f.paths, f.n_words ? f.words[0] : NULL, &f.o, &s, &e) < 0)
         return life_fail(e, f.json);
-    print_started(&f, &s, life_now_us() - from, restart ? "running again" : "running");
+    life_print_started(&f, &s, life_now_us() - from, restart ? "running again" : "running");
     return 0;
 }
 

@@ -10,6 +10,24 @@ void target_free_p(struct target *t)
     *t = (struct target){ 0 };
 }
 
+/* What a user must know of the sandbox is said here as petri start says it. */
+static int start_first(struct target *t, struct petri_error *e)
+{
+    const char *const words[] = { "start", t->quiet ? "-q" : NULL, NULL };
+    AUTOJSON struct json *j = NULL;
+    AUTOSTRV struct strv notes = { 0 };
+    AUTOFREE char *text = NULL;
+
+    if (petri_call(t->c, words, &text, e) < 0)
+        return -1;
+    if (text && json_parse(text, strlen(text), &j, NULL) == 0)
+        json_strings(json_arr(j, "notes"), &notes);
+    for (size_t i = 0; i < notes.n; i++)
+        cmd_note("%s", notes.v[i]);
+    t->started = true;
+    return 0;
+}
+
 int target_open(struct target *t, const char *name, struct petri_error *e)
 {
     struct petri_client_options o = PETRI_CLIENT_OPTIONS_INIT;
@@ -22,7 +40,7 @@ int target_open(struct target *t, const char *name, struct petri_error *e)
         return 0;
     if (name || (given && *given) || strcmp(e->code, "not_found") != 0)
         return -1;
-    if (petri_call(t->c, (const char *const[]){ "start", "-q", NULL }, NULL, e) < 0)
+    if (start_first(t, e) < 0)
         return -1;
     return petri_open(t->c, NULL, NULL, &t->s, e);
 }

@@ -179,6 +179,24 @@ def test_made_on_first_use(petri):
     petri.run(r["id"], sub="rm").ok()
 
 
+def test_first_use_tells_what_a_start_notes(petri):
+    config = os.path.join(petri.project, "petri.json")
+    with open(config, "w", encoding="ascii") as f:
+        f.write('{"sandbox": {"network": "full"}}')
+    try:
+        told = [petri.run("--", "true", sub="exec").ok().talk for _ in range(2)]
+        petri.run("-f", "proj-1", sub="rm").ok()
+        told.append(petri.run("-q", "--", "true", sub="exec").ok().talk)
+        petri.run("-f", "proj-1", sub="rm").ok()
+        notes = petri.run("--json", sub="start").ok().json["notes"]
+    finally:
+        petri.run("-f", "proj-1", sub="rm")
+        os.unlink(config)
+    assert "waits: network.policy" in told[0] and told[1:] == ["", ""], told
+    assert [n for n in notes if "waits: network.policy" in n], notes
+    assert sorted(f"petri: {n}" for n in notes) == sorted(told[0].splitlines())
+
+
 BAD = ["../x", "-rf", "x" * 4096, ".", "..", "a/b", "a b", "é", "a\nb", "\x1b[31m", "_x", "x" * 64]
 
 
