@@ -1,12 +1,26 @@
 #include "base/user.h"
 
+#include <fcntl.h>
 #include <pwd.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "base/fs.h"
+
+enum { MAX_TABLE = 64 << 20 };
+
+FILE *user_table(const char *file, char **ret_text)
+{
+    size_t n = 0;
+
+    if (fs_read(AT_FDCWD, file, MAX_TABLE, ret_text, &n, NULL) < 0 || n == 0)
+        return NULL;
+    return fmemopen(*ret_text, n, "r");
+}
 
 static bool find(const char *file, const char *name, uid_t uid, struct user *ret)
 {
-    FILE *f = fopen(file, "re");
+    AUTOFREE char *text = NULL;
+    FILE *f = user_table(file, &text);
     struct passwd *pw;
     bool found = false;
 

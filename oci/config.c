@@ -5,7 +5,6 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "seccomp_bpf.h"
 
 /* What every process may read, or tells of other processes and the hardware. Files that only the
  * machine's root may read need no mask where no id of a sandbox is that root. */
@@ -267,7 +266,7 @@ char *config_json(const struct plan *p, const struct bundle *b)
     add_linux(&w, b, weak, &masked_files);
     jw_obj(&w, "annotations");
     if (!(weak & WEAK_SECCOMP))
-        jw_str(&w, "run.oci.seccomp_bpf_data", seccomp_bpf_base64);
+        jw_str(&w, "run.oci.seccomp_bpf_data", CONFIG_SECCOMP);
     jw_end_obj(&w);
     jw_end_obj(&w);
     return str_take(&w.out);

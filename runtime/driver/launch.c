@@ -198,12 +198,11 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     if (l->cgroup && cgroup_dirfd(l->cgroup) < 0 && (rc = cgroup_enter(l->cgroup, e)) < 0)
         return rc;
     if ((rc = enter_own_namespace(s, parent, e)) < 0 ||
-        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE, true,
+        (rc = holder_start(&l->ids->uids, &l->ids->gids, l->ids->mode == IDS_SINGLE,
                            l->feed >= 0 ? &agent : NULL, &h, e)) < 0)
         return rc;
     if (root && l->ids->swap && !l->ids->direct &&
-        (rc = holder_start(&l->ids->project_uids, &l->ids->project_gids, false, false, NULL,
-                           &project, e)) < 0)
+        (rc = holder_start_bare(&l->ids->project_uids, &l->ids->project_gids, &project, e)) < 0)
         return rc;
     if ((rc = rootfs_scratch(&r, e)) < 0 || (rc = holder_user(&h, &userns, e)) < 0)
         return rc;

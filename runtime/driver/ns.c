@@ -117,7 +117,27 @@ static int make_net(struct err **e)
     return 0;
 }
 
-static void holder_main(int go, int done, bool net, const struct holder_agent *a)
+/* A holder of nothing but the namespace. It shares its maker's memory, since to copy that takes longer than to make
+ * the namespace: so it has a stack of its own, which stays for as long as the maker lives, and makes only system calls
+ * that can't fail (errno is shared, too). */
+struct bare {
+    int go[2];
+    char stack[8192] __attribute__((aligned(16)));
+};
+
+static int bare_main(void *arg)
+{
+    const struct bare *b = arg;
+    char c;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(b->go[1]);
+    while (read(b->go[0], &c, 1) == 1)
+        ;
+    _exit(0);
+}
+
+static void holder_main(int go, int done, const struct holder_agent *a)
 {
     struct agent agent = { 0 };
     struct err *e = NULL;
@@ -126,22 +146,37 @@ static void holder_main(int go, int done, bool net, const struct holder_agent *a
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (RETRY(read(go, &c, 1)) != 1)
         _exit(1);
-    if (net && a) {
+    if (a) {
         (void)make_with_agent(done, a, &agent, &e);
-    } else if (net) {
+    } else {
         (void)make_net(&e);
         lower_limits();
         say_done(done, -1, e);
     }
-    if (net)
-        close(done);
+    close(done);
     /* until the caller has what it wants, or is gone */
     if (RETRY(read(go, &c, 1)) == 1 && a && !e)
         agent_serve(&agent);
     _exit(0);
 }
 
-int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
+/* Both ends are the caller's afterwards; an error is that of the clone. */
+static int map_ids(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups,
+                   struct holder *h, struct err **e)
+{
+    int rc;
+
+    if (h->pid < 0)
+        rc = err_sys(e, "make a user namespace (see petri doctor)");
+    else if ((rc = ids_write(uids, gids, h->pid, deny_setgroups, e)) == 0 &&
+             write(h->pipe, "", 1) != 1)
+        rc = err_sys(e, "start the namespace's holder");
+    if (rc < 0)
+        holder_end(h);
+    return rc;
+}
+
+int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups,
                  const struct holder_agent *agent, struct holder *ret, struct err **e)
 {
     int go[2], done[2] = { -1, -1 };
@@ -166,20 +201,29 @@ int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_s
     if (pid == 0) {
         close(go[1]);
         close(done[0]);
-        holder_main(go[0], done[1], net, agent);
+        holder_main(go[0], done[1], agent);
     }
+    *ret = (struct holder){ .pid = pid, .pipe = go[1], .done = done[0] };
+    rc = map_ids(uids, gids, deny_setgroups, ret, e);
     close(go[0]);
     close(done[1]);
-    *ret = (struct holder){ .pid = pid, .pipe = go[1], .done = done[0] };
-    if (pid < 0) {
-        rc = err_sys(e, "make a user namespace (see petri doctor)");
-    } else {
-        rc = ids_write(uids, gids, pid, deny_setgroups, e);
-        if (rc == 0 && write(go[1], "", 1) != 1)
-            rc = err_sys(e, "start the namespace's holder");
+    return rc;
+}
+
+int holder_start_bare(const struct idmap *uids, const struct idmap *gids, struct holder *ret,
+                      struct err **e)
+{
+    struct bare *b = mem_zalloc(sizeof *b);
+    int rc;
+
+    if (pipe2(b->go, O_CLOEXEC) < 0) {
+        free(b);
+        return err_sys(e, "pipe");
     }
-    if (rc < 0)
-        holder_end(ret);
+    *ret = (struct holder){ .pipe = b->go[1], .done = -1 };
+    ret->pid = clone(bare_main, b->stack + sizeof b->stack, CLONE_NEWUSER | CLONE_VM | SIGCHLD, b);
+    rc = map_ids(uids, gids, false, ret, e);
+    close(b->go[0]);
     return rc;
 }
 

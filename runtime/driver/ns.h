@@ -19,11 +19,14 @@ struct holder_agent {
     void *arg;
 };
 
-/* Starts a child in a new user namespace with these maps. With `net` it also makes a network
- * namespace that belongs to it (loopback up; with an agent also the way to its gateway) and lowers the
- * namespace's own limits; meanwhile the caller goes on. */
-int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups, bool net,
+/* Starts a child in a new user namespace with these maps. It also makes a network namespace that belongs to
+ * it (loopback up; with an agent also the way to its gateway) and lowers the namespace's own limits; meanwhile the
+ * caller goes on. */
+int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups,
                  const struct holder_agent *agent, struct holder *ret, struct err **e);
+/* One that has a user namespace and nothing else. */
+int holder_start_bare(const struct idmap *uids, const struct idmap *gids, struct holder *ret,
+                      struct err **e);
 /* Descriptors of its namespaces; holder_net waits for it. */
 int holder_user(const struct holder *h, int *ret_fd, struct err **e);
 int holder_net(const struct holder *h, int *ret_fd, struct err **e);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/user.h"
 
 /* Directories and files in a home that hold credentials. */
 static const char *const credentials[] = {
@@ -104,7 +105,8 @@ static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/run", "/va
 static void home_dirs(struct strv *ret)
 {
     const char *h = getenv("HOME");
-    FILE *f = fopen("/etc/passwd", "re");
+    AUTOFREE char *text = NULL;
+    FILE *f = user_table("/etc/passwd", &text);
     struct passwd *pw;
 
     if (h && h[0] == '/' && h[1])
