@@ -15,19 +15,19 @@ def world(workdir):
     """One store for all mistakes: it was used once, and no mistake may change it."""
     p = helpers.Petri(tempfile.mkdtemp(prefix="bad-", dir=workdir))
     p.run("--", "true").ok()
-    p.before = listing(p.store)
     yield p
     p.close()
 
 
 def refused(p, *args, rc=125, names=(), cwd=None):
+    before = listing(p.store)
     r = p.run(*args, cwd=cwd, timeout=20)
     r.ok(rc)
     assert r.out == "" and r.err == "", r
     assert len(r.talk.splitlines()) == 1, f"one line\n{r!r}"
     for n in names:
         assert n in r.talk, f"'{n}' is not named\n{r!r}"
-    assert listing(p.store) == p.before, "the store changed"
+    assert listing(p.store) == before, "the store changed"
     return r
 
 
