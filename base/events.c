@@ -1,21 +1,15 @@
 #include "base/events.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
+#include "base/fs.h"
 
 enum { EVENTS_MAX = 8 << 20 };
 
 void events_write(const char *data, const char *type, const struct event_of *of,
                   const struct jsonw *more)
 {
-    AUTOFREE char *path = path_join(data, "events.jsonl"), *old = str_printf("%s.1", path);
-    AUTOCLOSE int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    AUTOFREE char *path = path_join(data, "events.jsonl");
     AUTOJSONW struct jsonw w = { 0 };
-    struct stat st;
 
-    if (fd < 0)
-        return;
     jw_obj(&w, NULL);
     jw_time(&w, "time");
     jw_str(&w, "event", type);
@@ -26,7 +20,5 @@ void events_write(const char *data, const char *type, const struct event_of *of,
         str_addf(&w.out, ",%s", more->out.p);
     jw_end_obj(&w);
     str_addc(&w.out, '\n');
-    (void)!write(fd, w.out.p, w.out.len);
-    if (fstat(fd, &st) == 0 && st.st_size > EVENTS_MAX)
-        (void)rename(path, old);
+    fs_log(path, w.out.p, w.out.len, EVENTS_MAX);
 }

@@ -108,6 +108,19 @@ int fs_copy_fd(int in, int out, struct err **e)
     return n < 0 ? err_sys(e, "read for a copy") : 0;
 }
 
+void fs_log(const char *path, const void *p, size_t n, off_t max)
+{
+    AUTOCLOSE int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    AUTOFREE char *old = str_printf("%s.1", path);
+    struct stat st;
+
+    if (fd < 0)
+        return;
+    (void)!write(fd, p, n);
+    if (fstat(fd, &st) == 0 && st.st_size > max)
+        (void)rename(path, old);
+}
+
 int fs_mkdirs(const char *path, mode_t mode, struct err **e)
 {
     AUTOFREE char *p = str_dup(path);
@@ -221,18 +234,14 @@ static int remove_dir(struct removal *r, int dirfd, const char *name, unsigned d
 static int remove_content(struct removal *r, int fd, unsigned depth, const char *name,
                           struct err **e)
 {
-    int dup = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-    DIR *d = dup < 0 ? NULL : fdopendir(dup);
+    DIR *d = fs_list(fd);
     struct dirent *de;
+    int rc = 0;
 
-    if (!d) {
-        close_p(&dup);
+    if (!d)
         return err_sys(e, "read directory '%s'", name);
-    }
-    while (rc == 0 && (de = readdir(d))) {
+    while (rc == 0 && (de = fs_next(d))) {
         mode_t mode = 0;
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
         if (unlinkat(fd, de->d_name, 0) == 0 || errno == ENOENT)
             continue;
         int sys = errno;
@@ -313,4 +322,24 @@ char *fs_readlink(int dirfd, const char *path)
 char *fs_realpath(const char *path)
 {
     return realpath(path, NULL);
+}
+
+DIR *fs_list(int dir)
+{
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d)
+        close_p(&fd);
+    return d;
+}
+
+struct dirent *fs_next(DIR *d)
+{
+    struct dirent *de;
+
+    do
+        de = readdir(d);
+    while (de && (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0));
+    return de;
 }

@@ -2,6 +2,7 @@
  * Crash: fs_write_atomic leaves either the old or the new content, and at most a `.tmp-*` file.
  */
 #pragma once
+#include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -22,6 +23,9 @@ int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t at);
 /* Copies the rest of `in` to `out` (copy_file_range, else read/write). */
 int fs_copy_fd(int in, int out, struct err **e);
 
+/* Adds to a log that others add to as well; when it is longer than `max` it becomes PATH.1 and the next one begins. */
+void fs_log(const char *path, const void *p, size_t n, off_t max);
+
 /* mkdir -p; existing directories keep their mode. */
 int fs_mkdirs(const char *path, mode_t mode, struct err **e);
 /* Makes (or takes) a directory that must be ours alone: never a link, ours, closed to others. */
@@ -36,3 +40,8 @@ bool fs_is_dir(const char *path);               /* follows links */
 bool fs_exists(const char *path);               /* does not follow */
 char *fs_readlink(int dirfd, const char *path); /* NULL with errno */
 char *fs_realpath(const char *path);            /* NULL with errno */
+
+/* What is in an open directory, whose place in it stays; NULL with errno. */
+DIR *fs_list(int dir);
+/* As readdir(), without "." and "..". */
+struct dirent *fs_next(DIR *d);

@@ -121,9 +121,7 @@ static int dir_in(struct cp *c, int fd, const struct stat *st, const char *dst, 
     else
         rc = petri_fs_mkdir(c->s, dst, st->st_mode & 0777, PETRI_FS_PARENTS, &c->e);
     c->dirs += rc == 0;
-    while (rc == 0 && (de = readdir(d))) {
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
+    while (rc == 0 && (de = fs_next(d))) {
         AUTOFREE char *to = path_join(dst, de->d_name);
         rc = any_in(c, dirfd(d), de->d_name, to, depth + 1);
     }

@@ -39,16 +39,13 @@ static char *cache_key(const char *root, const struct host_user *u)
  * returns how many. */
 static size_t generations(int dir_fd, uint64_t v[256], uint64_t *ret_newest, struct strv *ret_stale)
 {
-    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = fs_list(dir_fd);
     struct dirent *de;
     size_t n = 0;
 
     *ret_newest = 0;
-    if (!d) {
-        close_p(&fd);
+    if (!d)
         return 0;
-    }
     while ((de = readdir(d))) {
         unsigned long long g;
         char end;

@@ -142,9 +142,7 @@ static bool empties(const struct picks *p, const struct op *o, const struct strv
     if (!d)
         return false;
     fd = -EBADF;
-    while (all && (de = readdir(d))) {
-        if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-            continue;
+    while (all && (de = fs_next(d))) {
         AUTOFREE char *child = path_join(path, de->d_name);
         all = apply_find(o, child, true) || strv_has(dirs, child);
     }

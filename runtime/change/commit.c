@@ -50,16 +50,12 @@ bool commit_dir_empty(int dir, const char *name)
 {
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *de;
-    bool empty = true;
+    bool empty = d && !fs_next(d);
 
-    if (!d) {
+    if (d)
+        closedir(d);
+    else
         close_p(&fd);
-        return false;
-    }
-    while (empty && (de = readdir(d)))
-        empty = !strcmp(de->d_name, ".") || !strcmp(de->d_name, "..");
-    closedir(d);
     return empty;
 }
 

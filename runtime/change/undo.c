@@ -115,9 +115,7 @@ static bool empties(struct undo *u, const char *path)
     if (!d)
         return false;
     fd = -EBADF;
-    while (all && (de = readdir(d))) {
-        if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-            continue;
+    while (all && (de = fs_next(d))) {
         AUTOFREE char *child = path_join(path, de->d_name);
         all = apply_find(&u->o, child, true) != NULL;
     }

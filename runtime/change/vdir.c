@@ -222,20 +222,15 @@ static int list_part(const struct view *v, const struct vdir *d, size_t part, bo
                      struct strv *ret, struct err **e)
 {
     const struct view_layer *l = &v->layers[d->parts[part].layer];
-    int fd = openat(d->parts[part].fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    DIR *dir = fs_list(d->parts[part].fd);
     struct dirent *de;
     struct entry en;
     int rc = 0;
 
     if (!dir && l->project && errno == EACCES)
         return 0;
-    if (!dir) {
-        rc = err_sys(e, "read the directory '%s' in layer %s", d->path, l->id);
-        if (fd >= 0)
-            close(fd);
-        return rc;
-    }
+    if (!dir)
+        return err_sys(e, "read the directory '%s' in layer %s", d->path, l->id);
     while (rc == 0 && (errno = 0, de = readdir(dir))) {
         if (!name_valid(de->d_name))
             continue;

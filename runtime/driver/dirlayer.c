@@ -40,8 +40,7 @@ static int take(const struct job *j)
 /* Removes what nobody uses any more; what can't be removed waits for the next time. */
 static void sweep(const struct job *j)
 {
-    int fd = openat(j->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = fs_list(j->dir);
     AUTOSTRV struct strv dead = { 0 };
     struct dirent *de;
 

@@ -19,20 +19,6 @@ struct make {
     size_t n;
 };
 
-static DIR *open_list(int dir)
-{
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        close_p(&fd);
-    return d;
-}
-
-static bool dots(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 /* The user's own id is enough in single mode: it is the sandbox's root. */
 static int give(const struct make *m, int fd, const struct stat *st, struct err **e)
 {
@@ -122,15 +108,13 @@ static int make_entry(struct make *m, int src, int out, const struct dirent *de,
 
 static int make_dir(struct make *m, int src, int out, unsigned depth, bool files, struct err **e)
 {
-    DIR *d = open_list(src);
+    DIR *d = fs_list(src);
     struct dirent *de;
     int rc = 0;
 
     if (!d)
         return err_sys(e, "read a directory");
-    while (rc == 0 && (de = readdir(d))) {
-        if (dots(de->d_name))
-            continue;
+    while (rc == 0 && (de = fs_next(d))) {
         if (++m->n > MAX_ENTRIES)
             rc = err_new(e, ERR_LIMIT, "more than %d files", MAX_ENTRIES);
         else
@@ -174,13 +158,13 @@ static uint64_t stamp_of(const char *name, const struct stat *st)
  * level more there. */
 static uint64_t stamp_dir(const struct dirlayer_spec *s, int dir, unsigned depth)
 {
-    DIR *d = open_list(dir);
+    DIR *d = fs_list(dir);
     struct dirent *de;
     uint64_t sum = 0;
 
-    while (d && (de = readdir(d))) {
+    while (d && (de = fs_next(d))) {
         struct stat st;
-        if (dots(de->d_name) || (!s->files && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
+        if ((!s->files && de->d_type != DT_DIR && de->d_type != DT_UNKNOWN) ||
             fstatat(dir, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         sum += stamp_of(de->d_name, &st);

@@ -17,7 +17,7 @@
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "messages are written in the machine's byte order");
 
 #define WAIT_MS 5000
-#define MAX_INPUT (256 * 1024)
+#define MAX_READ (256 * 1024)
 #define STRANGE "the systemd user manager sent a strange message"
 enum { CALL = 1, RETURN = 2, ERROR = 3 };
 enum {
@@ -210,7 +210,7 @@ static void consume(struct str *s, size_t n)
 /* Works through what has arrived; sets answered. An answer that says no is the error. */
 static int understand(struct scope *s, struct err **e)
 {
-    if (s->in.len > 2 * MAX_INPUT)
+    if (s->in.len > 2 * MAX_READ)
         return err_new(e, ERR_FAILED, STRANGE);
     if (!s->authorised) {
         char *eol = s->in.len ? strstr(s->in.p, "\r\n") : NULL;
@@ -225,7 +225,7 @@ static int understand(struct scope *s, struct err **e)
         const char *m = s->in.p;
         uint64_t fields = get_u32(m + 12), body = get_u32(m + 4);
         uint64_t head = (16 + fields + 7) & ~(uint64_t)7;
-        if (m[0] != 'l' || head + body > MAX_INPUT)
+        if (m[0] != 'l' || head + body > MAX_READ)
             return err_new(e, ERR_FAILED, STRANGE);
         if (s->in.len < head + body)
             return 0;

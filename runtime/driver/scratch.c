@@ -228,10 +228,8 @@ static void count_below(int fd, struct tally *t, int depth)
 
     if (!d)
         close(fd);
-    while (d && (de = readdir(d))) {
+    while (d && (de = fs_next(d))) {
         struct stat st;
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
         if (fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             t->blind |= errno == EACCES;
             continue;

@@ -143,13 +143,11 @@ void skeletons_sweep(const char *layers, unsigned age)
         age = KEEP_MANY;
     if (d)
         rewinddir(d);
-    while (d && (de = readdir(d))) {
+    while (d && (de = fs_next(d))) {
         AUTOFREE char *path = path_join(dir, de->d_name);
         AUTOFREE char *gone = str_printf("%s/.gone-%s", dir, de->d_name);
         AUTOCLOSE int fd = -1;
         struct stat st;
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
         fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
             st.st_mtim.tv_sec + age <= time(NULL) && rename(path, gone) == 0)

@@ -208,10 +208,8 @@ static void check_changes(struct fsck *f, const struct strv *named, struct err *
     DIR *d = opendir(top);
     struct dirent *de;
 
-    while (d && (de = readdir(d))) {
+    while (d && (de = fs_next(d))) {
         AUTOFREE char *path = path_join(top, de->d_name);
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
         f->r->layers += layer_name_valid(de->d_name);
         if (str_starts(de->d_name, ".gone-"))
             found(f, "garbage", true, path, "a layer that was being removed");

@@ -2,10 +2,7 @@
  *
  * Owns:  DATA/sandboxes/ID/net.jsonl, a line for each verdict of the gateway; the one before as .1 when long.
  */
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -26,13 +23,8 @@ static const char *box_word(const struct live *l)
 static void write_line(struct live *l, const struct json *line)
 {
     AUTOFREE char *dir = state_dir(l->paths, l->state.id), *path = path_join(dir, "net.jsonl");
-    AUTOFREE char *old = str_printf("%s.1", path);
-    AUTOCLOSE int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     AUTOJSONW struct jsonw w = { 0 };
-    struct stat st;
 
-    if (fd < 0)
-        return;
     jw_obj(&w, NULL);
     jw_time(&w, "time");
     for (size_t i = 0; i < line->n; i++)
@@ -40,9 +32,7 @@ static void write_line(struct live *l, const struct json *line)
             jw_json(&w, line->keys[i], line->items[i]);
     jw_end_obj(&w);
     str_addc(&w.out, '\n');
-    (void)!write(fd, w.out.p, w.out.len);
-    if (fstat(fd, &st) == 0 && st.st_size > LOG_MAX)
-        (void)rename(path, old);
+    fs_log(path, w.out.p, w.out.len, LOG_MAX);
 }
 
 void live_net_line(void *arg, const struct json *line)

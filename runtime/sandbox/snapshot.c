@@ -24,12 +24,8 @@ int layer_new(const struct paths *paths, char **ret, struct err **e)
 static bool dir_empty(const char *path)
 {
     DIR *d = opendir(path);
-    struct dirent *de;
-    bool empty = true;
-    while (d && empty && (de = readdir(d)))
-        empty = strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0;
-    /* what can't be read may hold anything */
-    empty &= d != NULL;
+    bool empty = d && !fs_next(d); /* what can't be read may hold anything */
+
     if (d)
         closedir(d);
     return empty;

@@ -20,20 +20,6 @@ struct merge {
     size_t n_above;
 };
 
-static DIR *list(int dir)
-{
-    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d)
-        close_p(&fd);
-    return d;
-}
-
-static bool dots(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 static int open_dir(int dir, const char *name)
 {
     return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -41,12 +27,12 @@ static int open_dir(int dir, const char *name)
 
 static void count_below(int dir, struct cache_counts *c, int depth)
 {
-    DIR *d = list(dir);
+    DIR *d = fs_list(dir);
     struct dirent *de;
 
-    while (d && (de = readdir(d))) {
+    while (d && (de = fs_next(d))) {
         struct stat st;
-        if (dots(de->d_name) || fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(dirfd(d), de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         c->files++;
         c->bytes += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
@@ -220,16 +206,14 @@ static int each(struct merge *m, int src, int dst, int depth,
                 int (*f)(struct merge *, int, int, const char *, int, struct err **),
                 struct err **e)
 {
-    DIR *d = list(src);
+    DIR *d = fs_list(src);
     struct dirent *de;
     size_t len = m->path.len;
     int rc = 0;
 
     if (!d)
         return err_sys(e, "read '%s'", m->path.p);
-    while (rc == 0 && (errno = 0, de = readdir(d))) {
-        if (dots(de->d_name))
-            continue;
+    while (rc == 0 && (errno = 0, de = fs_next(d))) {
         str_addf(&m->path, "%s%s", len ? "/" : "", de->d_name);
         rc = f(m, src, dst, de->d_name, depth, e);
         m->path.p[m->path.len = len] = '\0';

@@ -41,9 +41,8 @@ static uint64_t count_files(int dir, const char *name)
     if (!d)
         return 0;
     fd = -EBADF;
-    while ((de = readdir(d)))
-        if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
-            n += count_files(dirfd(d), de->d_name);
+    while ((de = fs_next(d)))
+        n += count_files(dirfd(d), de->d_name);
     closedir(d);
     return n;
 }
@@ -111,25 +110,22 @@ static int compare_entry(int up, int low, const char *name, struct changes *c, s
 
 static int compare_dir(int up, int low, struct changes *c, struct err **e)
 {
-    int fd = openat(up, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = fs_list(up);
     struct dirent *de;
+    int rc = 0;
 
     if (!d)
         return err_sys(e, "read a changed directory");
-    while (rc == 0 && (de = readdir(d)))
-        if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0)
-            rc = compare_entry(up, low, de->d_name, c, e);
+    while (rc == 0 && (de = fs_next(d)))
+        rc = compare_entry(up, low, de->d_name, c, e);
     closedir(d);
     if (rc < 0 || low < 0 || !is_opaque(up))
         return rc;
     /* an opaque directory: what only the lower has is gone */
-    fd = openat(low, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    d = fd < 0 ? NULL : fdopendir(fd);
-    while (d && (de = readdir(d))) {
+    d = fs_list(low);
+    while (d && (de = fs_next(d))) {
         struct stat st;
-        if (strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0 &&
-            fstatat(up, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(up, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             c->deleted += count_files(low, de->d_name);
     }
     if (d)

@@ -74,17 +74,14 @@ static int copy_entry(int sdir, int ddir, const char *name, struct copy *c, stru
 
 static int copy_dir(int sdir, int ddir, struct copy *c, struct err **e)
 {
-    int fd = openat(sdir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    DIR *d = fs_list(sdir);
     struct dirent *de;
     size_t len = c->path.len;
     int rc = 0;
 
     if (!d)
         return err_sys(e, "read directory '%s'", c->path.p ? c->path.p : ".");
-    while (rc == 0 && (de = readdir(d))) {
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
+    while (rc == 0 && (de = fs_next(d))) {
         str_addf(&c->path, "%s%s", len ? "/" : "", de->d_name);
         if (!c->skip || !strv_has(c->skip, c->path.p))
             rc = copy_entry(sdir, ddir, de->d_name, c, e);

@@ -188,18 +188,14 @@ static int join_name(struct join *j, struct level *l, const struct name *v, size
 static int read_names(struct join *j, struct level *l, size_t at, const int *fds, int dfd,
                       struct name **v, size_t *n, struct err **e)
 {
-    int copy = openat(fds[at], ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    DIR *d = fs_list(fds[at]);
     struct dirent *de;
+    int rc = 0;
 
-    if (!d) {
-        close_p(&copy);
+    if (!d)
         return err_sys(e, "read directory '%s'", j->path.p);
-    }
-    while (rc == 0 && (errno = 0, de = readdir(d))) {
+    while (rc == 0 && (errno = 0, de = fs_next(d))) {
         struct name one = { .text = de->d_name, .at = at };
-        if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-            continue;
         if (l->self.n == 1) {
             rc = join_name(j, l, &one, 1, fds, dfd, e);
             continue;
