@@ -25,12 +25,12 @@ int life_parse(struct life *f, const struct cmd *c, int argc, char **argv)
         const char **word;
         bool *flag;
     } table[] = {
-        { "json", NULL, &f->json },    { "quiet", NULL, &f->quiet },
-        { "force", NULL, &f->force },  { "follow", NULL, &f->follow },
-        { "all", NULL, &f->all },      { "message", &f->message, NULL },
-        { "count", &f->count, NULL },  { "signal", &f->signal, NULL },
-        { "lines", &f->number, NULL }, { "sandbox", &f->sandbox, NULL },
-        { "agent", &f->agent, NULL },  { "profile", &f->profile, NULL },
+        { "json", NULL, &f->json },     { "quiet", NULL, &f->quiet },
+        { "force", NULL, &f->force },   { "follow", NULL, &f->follow },
+        { "all", NULL, &f->all },       { "message", &f->message, NULL },
+        { "count", &f->count, NULL },   { "signal", &f->signal, NULL },
+        { "lines", &f->number, NULL },  { "sandbox", &f->sandbox, NULL },
+        { "agent", &f->agent, NULL },   { "profile", &f->profile, NULL },
         { "aside", NULL, &f->o.aside },
     };
     const struct opt *o;

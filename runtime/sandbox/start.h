@@ -23,8 +23,8 @@ void started_free_p(struct started *s);
 int sandbox_find(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
                  struct err **e);
 /* By its whole name or ID: for who makes what is not there. */
-int sandbox_find_exact(const struct paths *paths, const char *word, const char *workspace, char **ret_id,
-                 struct err **e);
+int sandbox_find_exact(const struct paths *paths, const char *word, const char *workspace,
+                       char **ret_id, struct err **e);
 /* Whether a restart with these flags could work, as far as that can be known before. */
 int sandbox_check(const struct paths *paths, const char *id, const struct options *o,
                   struct err **e);

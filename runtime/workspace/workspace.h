@@ -15,7 +15,7 @@ struct workspace {
     unsigned index;  /* of its scratch directories, of its entry w<i> in layers */
     enum workspace_mode mode;
     const struct strv *hide, *protect; /* relative to src */
-    dev_t dev;               /* what src must still be, where ino is not 0 */
+    dev_t dev;                         /* what src must still be, where ino is not 0 */
     ino_t ino;
     int userns; /* root: ids of the project's files, else -1 */
     bool rootless;

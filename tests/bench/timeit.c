@@ -36,7 +36,13 @@
 
 #include "draw.h"
 
-enum { MAX_CASES = 64, MAX_WORDS = 64, MAX_ENV = 16, SAMPLE_TIMEOUT_MS = 120000, OUT_ROOM = 1 << 20 };
+enum {
+    MAX_CASES = 64,
+    MAX_WORDS = 64,
+    MAX_ENV = 16,
+    SAMPLE_TIMEOUT_MS = 120000,
+    OUT_ROOM = 1 << 20
+};
 
 struct bench_case {
     char *name, *cwd, *umount;

@@ -135,8 +135,7 @@ static const struct {
       "{\n  \"sandbox\": {\n    \"image\": \"a\"\n  }\n}\n" },
     { "{\n  \"sandbox\": {\n    \"image\": \"a\", // one, two\n    \"runtime\": \"crun\", /* x "
       "*/\n  },\n}\n",
-      "runtime",
-      "{\n  \"sandbox\": {\n    \"image\": \"a\", // one, two\n    /* x */\n  },\n}\n" },
+      "runtime", "{\n  \"sandbox\": {\n    \"image\": \"a\", // one, two\n    /* x */\n  },\n}\n" },
     { "{\"sandbox\":{\"image\":\"a\", \"runtime\":\"crun\", \"keep_alive\":true}}", "runtime",
       "{\"sandbox\":{\"image\":\"a\", \"keep_alive\":true}}" },
     { "{\"sandbox\":{\"image\":\"a\" /* , */ , \"runtime\":\"crun\"}}", "runtime",
