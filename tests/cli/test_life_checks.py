@@ -20,11 +20,11 @@ def test_s01_no_sandbox_sees_what_another_wrote(life):
         a, b, c = ("a", "b", "c") if flags else ("d", "e", "f")
         life.start(*flags, a)
         life.start(*flags, b)
-        life.sh(f"for d in {places}; do echo m > $d/m || exit 9; done", box=a).ok()
+        life.sh(f"for d in {places}; do echo m > $d/petri-s01 || exit 9; done", box=a).ok()
         life.start(*flags, c)
         for other in (b, c):
-            assert life.out(f"for d in {places}; do ls -A $d/m 2>/dev/null; done; echo end", box=other) == "end\n"
-    assert not any(os.path.exists(f"{d}/m") for d in ("/tmp", "/etc", "/root", "/usr", life.project, life.petri.home))
+            assert life.out(f"for d in {places}; do ls -A $d/petri-s01 2>/dev/null; done; echo end", box=other) == "end\n"
+    assert not any(os.path.exists(f"{d}/petri-s01") for d in ("/tmp", "/etc", "/root", "/usr", life.project, life.petri.home))
 
 
 def test_s02_the_project_stays(life):
