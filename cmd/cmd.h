@@ -73,7 +73,9 @@ int cmd_fail(int status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 int cmd_fail_err(int status, struct err *e, bool json);
 /* A command's output could not be written: says so. Returns `status`, or 125 where that would say all is well. */
 int cmd_output_lost(int error, int status);
-/* "petri: note" on stderr. */
+/* "petri: text" on stderr, now: what goes on. */
+void cmd_say(const char *fmt, ...) PRINTF_LIKE(1, 2);
+/* "petri: note" on stderr: what the user should know of what was done. */
 void cmd_note(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* From here on notes go to `l`, for an answer in JSON. */
 void cmd_keep_notes(struct strv *l);

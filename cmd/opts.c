@@ -41,6 +41,14 @@ int cmd_fail(int status, const char *fmt, ...)
     return status;
 }
 
+void cmd_say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say("petri", fmt, ap);
+    va_end(ap);
+}
+
 static struct strv *kept_notes;
 
 void cmd_keep_notes(struct strv *l)

@@ -150,7 +150,7 @@ static void opening_line(const struct plan *p)
 
 static void on_prepare(void)
 {
-    cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
+    cmd_say("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
 static void on_start(const struct run_req *r)

@@ -41,7 +41,7 @@ int life_fail(struct err *e, bool json)
 
 static void on_prepare(void)
 {
-    cmd_note("preparing the system's directory layer for user 0, once; this takes some seconds");
+    cmd_say("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
 /* The configuration of the project that the sandbox is or will be of. */
@@ -78,6 +78,8 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
         return life_fail(e, f.json);
     if (f.json)
         cmd_keep_notes(&f.notes);
+    if (f.quiet)
+        s.on_prepare = NULL;
     word = f.n_words ? f.words[0] : f.o.name;
     rc = restart ? sandbox_find(&f.paths, word, f.o.workspace, &id, &e)
                  : sandbox_find_exact(&f.paths, word, f.o.workspace, &id, NULL);

@@ -20,7 +20,7 @@ static int start_first(struct target *t, struct petri_error *e)
 
     if (petri_call(t->c, words, &text, e) < 0)
         return -1;
-    if (text && json_parse(text, strlen(text), &j, NULL) == 0)
+    if (!t->quiet && text && json_parse(text, strlen(text), &j, NULL) == 0)
         json_strings(json_arr(j, "notes"), &notes);
     for (size_t i = 0; i < notes.n; i++)
         cmd_note("%s", notes.v[i]);

@@ -272,10 +272,10 @@ void holder_serve(struct holder *h)
 
 void holder_end(struct holder *h)
 {
-    close_p(&h->pipe);
-    close_p(&h->done);
     /* nobody waits for it: whoever reaps the launcher's children comes by later */
     if (h->pid > 0)
         kill(h->pid, SIGKILL);
     h->pid = 0;
+    close_p(&h->pipe);
+    close_p(&h->done);
 }

@@ -46,9 +46,20 @@ static void as_self(const struct rootfs *r)
         mnt_act_as(0, 0);
 }
 
-static int make_place(int root, bool dir, const char *dst, int *ret, struct err **e)
+static int make_place(const struct rootfs *r, int root, bool dir, const char *dst, int *ret,
+                      struct err **e)
 {
-    return dir ? mnt_mkdirs(root, dst, ret, e) : mnt_mkfile(root, dst, ret, e);
+    int (*make)(int, const char *, int *, struct err **) = dir ? mnt_mkdirs : mnt_mkfile;
+    int rc;
+
+    as_sandbox_root(r);
+    rc = make(root, dst, ret, NULL);
+    if (rc < 0) {
+        as_user(r);
+        rc = make(root, dst, ret, e);
+    }
+    as_self(r);
+    return rc;
 }
 
 /* A mount point at `dst` of the kind that `fd` is. Most are there: of the image, or of a skeleton. */
@@ -57,22 +68,12 @@ static int place_for(const struct rootfs *r, int root, int fd, const char *dst, 
 {
     struct stat st;
     bool dir;
-    int rc;
 
     if (fstat(fd, &st) < 0)
         return err_sys(e, "stat '%s'", dst);
     dir = S_ISDIR(st.st_mode);
     *ret = fs_open_beneath(root, dst + strspn(dst, "/"), O_PATH | (dir ? O_DIRECTORY : 0), 0, 0);
-    if (*ret >= 0)
-        return 0;
-    as_sandbox_root(r);
-    rc = make_place(root, dir, dst, ret, NULL);
-    if (rc < 0) {
-        as_user(r);
-        rc = make_place(root, dir, dst, ret, e);
-    }
-    as_self(r);
-    return rc;
+    return *ret >= 0 ? 0 : make_place(r, root, dir, dst, ret, e);
 }
 
 int rootfs_attach(const struct rootfs *r, int root, int fd, const char *dst, struct err **e)
@@ -122,9 +123,7 @@ static int make_writable(const struct rootfs *r, int root, const char *dst, stru
 
     if (faccessat(root, dst + 1, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return 0;
-    as_sandbox_root(r);
-    rc = mnt_mkdirs(root, dst, &fd, e);
-    as_self(r);
+    rc = make_place(r, root, true, dst, &fd, e);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return rc < 0 ? rc : give_away(r, path, dst, e);
 }
@@ -204,10 +203,7 @@ static int add_mount(const struct rootfs *r, int root, size_t i, struct err **e)
     case MOUNT_EMPTY:
         return add_empty(r, root, m->dst, e);
     case MOUNT_DIR:
-        as_sandbox_root(r);
-        rc = mnt_mkdirs(root, m->dst, &fd, e);
-        as_self(r);
-        break;
+        return make_place(r, root, true, m->dst, &fd, e);
     }
     return rc;
 }
@@ -300,9 +296,7 @@ static int make_points(const struct rootfs *r, int root, struct err **e)
 
     for (size_t i = 0; i < ARRAY_LEN(points) && rc == 0; i++) {
         AUTOCLOSE int fd = -1;
-        as_sandbox_root(r);
-        rc = mnt_mkdirs(root, points[i], &fd, e);
-        as_self(r);
+        rc = make_place(r, root, true, points[i], &fd, e);
     }
     return rc;
 }
@@ -346,10 +340,7 @@ int rootfs_places(const struct rootfs *r, int skel, struct err **e)
 
     if ((rc = make_points(r, skel, e)) < 0 || (rc = make_places(r, skel, e)) < 0)
         return rc;
-    as_sandbox_root(r);
-    rc = mnt_mkfile(skel, ROOTFS_INIT, &init, e);
-    as_self(r);
-    return rc;
+    return make_place(r, skel, false, ROOTFS_INIT, &init, e);
 }
 
 static int own_skeleton(const struct rootfs *r, struct err **e)
@@ -401,6 +392,19 @@ static int make_root(const struct rootfs *r, struct err **e)
     return mount("root", "root", NULL, MS_BIND, NULL) < 0 ? err_sys(e, "make the root a mount") : 0;
 }
 
+/* Of the skeleton, and nothing has been mounted over it. */
+static bool is_there(const struct plan *p, size_t i)
+{
+    const struct plan_mount *m = p->mounts.v;
+    bool link = m[i].kind == MOUNT_LINK || m[i].kind == MOUNT_DIR;
+
+    if (p->top)
+        return link || m[i].kind == MOUNT_TMPFS || m[i].kind == MOUNT_HOME_LINK;
+    for (size_t k = 0; k < i && link; k++)
+        link = m[k].kind != MOUNT_TMPFS || !path_below(m[i].dst, m[k].dst);
+    return link;
+}
+
 int rootfs_build(const struct rootfs *r, struct err **e)
 {
     struct plan_mount init = {
@@ -418,13 +422,10 @@ int rootfs_build(const struct rootfs *r, struct err **e)
         return err_sys(e, "make the root directory");
     if (!placed && (rc = make_points(r, root, e)) < 0)
         return rc;
-    for (size_t i = 0; i < p->mounts.n; i++) {
-        enum plan_mount_kind kind = p->mounts.v[i].kind;
-        bool there = placed && (kind == MOUNT_LINK || kind == MOUNT_DIR ||
-                                (p->top && (kind == MOUNT_TMPFS || kind == MOUNT_HOME_LINK)));
-        if (!p->mounts.v[i].user && !there && (rc = add_mount(r, root, i, e)) < 0)
+    for (size_t i = 0; i < p->mounts.n; i++)
+        if (!p->mounts.v[i].user && !(placed && is_there(p, i)) &&
+            (rc = add_mount(r, root, i, e)) < 0)
             return rc;
-    }
     if (p->project && (rc = add_workspace(r, root, p->project, 0, e)) < 0)
         return rc;
     for (size_t i = 0; i < p->extra_lowers.n; i++)

@@ -25,8 +25,8 @@ static int users_dir(const struct rootfs *r, int dir, const char *path)
     return at;
 }
 
-/* The skeleton of a sandbox that stays is made again with its walls, and must show nothing of that: a rollback
- * brings back all times. */
+/* A skeleton may be made again, with new walls or after a sweep, and must show nothing of that: a rollback brings back
+ * all times. */
 static const struct timespec never[2] = { { 0 }, { 0 } };
 
 /* `rel`, a directory below `top`, and those above it. */

@@ -4,9 +4,11 @@
  * and ids alone: made once and never written to, they are the read-only root of runs, and lie below the overlays of
  * sandboxes that stay, of all that need the same.
  *
- * Owns:  LAYERS/skeletons/: KEY, .new-* (being made), .gone-* (being removed), `wanted` (by runs).
- * Locks: each directory itself, shared by whoever makes or uses it. One that is locked is never removed.
- * Crash: KEY appears by rename. Its name has the boot in it: nothing of it needs to reach the disk.
+ * Owns:  LAYERS/skeletons/: HASH/root and HASH/key (what it is made of), .new-* (being made), .gone-* (being
+ *        removed), `wanted` (by runs).
+ * Locks: each HASH itself, shared by whoever makes or uses it. One that is locked is never removed. Nothing inside a
+ *        sandbox reaches it: what is seen there is `root`.
+ * Crash: HASH appears by rename. The boot is part of the key: nothing of it needs to reach the disk.
  */
 #pragma once
 #include "oci/plan.h"

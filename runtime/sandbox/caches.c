@@ -12,8 +12,8 @@
 #include "base/json.h"
 #include "runtime/driver/inside.h"
 
-/* Only what a tool can fetch or make again: no settings, no credentials, no installed programs. */
-/* those of one directory side by side: they are made together */
+/* Only what a tool can fetch or make again: no settings, no credentials, no installed programs. Those of one directory
+ * stand side by side: they are made together. */
 const struct cache_place cache_places[] = {
     { "pip", ".cache/pip" },
     { "uv", ".cache/uv" },

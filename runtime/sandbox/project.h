@@ -19,9 +19,9 @@ int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_
 
 /* The nearest parent of `cwd` with .git or a petri configuration, else cwd itself. A home directory, a
  * parent of one, or a system directory is never taken without being named (`named`). */
+int project_find(const char *cwd, const char *named, struct project *ret, struct err **e);
 /* Its directory alone; NULL: there is none, or none that project_find() would take. */
 char *project_root(const char *cwd, const char *named);
-int project_find(const char *cwd, const char *named, struct project *ret, struct err **e);
 void project_free_p(struct project *p);
 
 /* True for what no sandbox may be handed: the kernel's and services' directories, and directories that

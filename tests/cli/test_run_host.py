@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers import CANARY, read, tree, write
+from helpers import BIN, CANARY, read, tree, write
 
 
 @pytest.mark.parametrize("program", ["python3 --version", "gcc --version", "git --version", "perl -v",
@@ -89,8 +89,66 @@ def home(petri):
 
 
 def test_tools_of_the_home_are_found(petri, home):
-    r = petri.sh("cargo; node; python9; gotool; volta; black; oddtool").ok()
-    assert r.out.split() == ["cargo", "node", "pyenv", "go", "volta", "pipx", "odd"], r
+    """In the first run and in those that share what the second one made."""
+    for _ in range(3):
+        r = petri.sh(f"cargo; node; python9; gotool; volta; black; oddtool; ls -A {home}/.local/bin").ok()
+        assert r.out.split() == ["cargo", "node", "pyenv", "go", "volta", "pipx", "odd", "black"], r
+
+
+def test_tools_of_the_home_in_a_sandbox_that_stays(petri, home):
+    petri.own_store(kept=True)
+    for verb in ("start", "restart"):
+        petri.run("-q", sub=verb).ok()
+        r = petri.run("--", "sh", "-c", "cargo; black", sub="exec").ok()
+        assert r.out.split() == ["cargo", "pipx"], r
+    petri.run("-f", "proj-1", sub="rm").ok()
+
+
+@pytest.mark.user
+def test_local_bin_of_the_user(petri):
+    """Of the account's own home, which is the home inside too."""
+    petri.own_store(kept=True)
+    mine = petri.env["HOME"] = os.path.expanduser("~")
+    link = f"{mine}/.local/bin/petri-test-black"
+    petri.env["PATH"] = f"{mine}/.local/bin:/usr/bin:/bin"
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    os.symlink(tool(f"{mine}/.local/share/pipx/venvs/petri-test/bin/black", "pipx"), link)
+    look = ("--", "sh", "-c", "petri-test-black; touch ~/.local/bin/mine; ls ~/.local/bin/mine")
+    try:
+        for _ in range(3):
+            assert petri.run(*look).ok().out.split() == ["pipx", f"{mine}/.local/bin/mine"]
+        petri.run("-q", sub="start").ok()
+        assert petri.run(*look, sub="exec").ok().out.split() == ["pipx", f"{mine}/.local/bin/mine"]
+        petri.run("-f", "proj-1", sub="rm").ok()
+    finally:
+        os.unlink(link)
+        shutil.rmtree(f"{mine}/.local/share/pipx/venvs/petri-test")
+
+
+@pytest.mark.root
+def test_local_bin_of_the_projects_owner(petri, home):
+    petri.own_store(kept=True)
+    users = petri.path("passwd")
+    shutil.copy("/etc/passwd", users)
+    with open(users, "a", encoding="ascii") as f:
+        f.write(f"ada:x:4321:4321::{home}:/bin/sh\n")
+    for top, dirs, files in os.walk(petri.base):
+        for name in [top, *(os.path.join(top, n) for n in dirs + files)]:
+            if not name.startswith(petri.store):
+                os.lchown(name, 4321, 4321)
+
+    def as_root(*words):
+        r = subprocess.run(["unshare", "-m", "sh", "-c", f'mount --bind {users} /etc/passwd && exec "$@"', "sh", BIN,
+                            *words], env=petri.env, cwd=petri.project, capture_output=True, text=True, timeout=60)
+        assert r.returncode == 0, r
+        return r.stdout
+    for _ in range(3):
+        assert as_root("run", "--", "sh", "-c", "black; touch ~/.local/bin/mine; ls ~/.local/bin").split() == [
+            "pipx", "black", "mine"]
+    as_root("start", "-q")
+    assert as_root("exec", "--", "sh", "-c", "black; touch ~/.local/bin/mine; ls ~/.local/bin").split() == [
+        "pipx", "black", "mine"]
+    as_root("rm", "-f", "proj-1")
 
 
 def test_tools_come_without_secrets(petri, home):

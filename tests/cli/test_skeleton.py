@@ -118,6 +118,31 @@ def test_runs_take_the_second_chance(life):
     assert skeletons(life) == [one] and tree(one) == before
 
 
+def test_another_ones_key_is_not_taken(life):
+    """Names are hashes: what is behind one must be made of the same."""
+    swept(life)
+    life.start()
+    (one,) = skeletons(life)
+    life("stop").ok()
+    with open(os.path.join(one, "key"), "ab") as f:
+        f.write(b"/else")
+    shutil.rmtree(os.path.join(one, "root", "tmp"))
+    life.start()
+    assert life.out("touch /tmp/x && ls /tmp") == "x\n"
+    assert skeletons(life) == [one] and not os.path.exists(os.path.join(one, "root", "tmp"))
+
+
+def test_locks_inside_hold_up_nobody(life):
+    """Root's directory can be locked by who is inside, and is not what petri locks."""
+    swept(life)
+    life.start()
+    life.start("--name", "second", "--aside")
+    life.sh("flock -x / sleep 60 & flock -x /tmp sleep 60 & sleep 0.2", "-d").ok()
+    (one,) = skeletons(life)
+    life.start("--name", "third", "--aside")
+    assert skeletons(life) == [one]
+
+
 def test_many_are_not_kept_for_long(life):
     swept(life)
     life.start()
