@@ -267,6 +267,8 @@ char *config_json(const struct plan *p, const struct bundle *b)
     jw_obj(&w, "annotations");
     if (!(weak & WEAK_SECCOMP))
         jw_str(&w, "run.oci.seccomp_bpf_data", CONFIG_SECCOMP);
+    if (!(weak & (WEAK_SECCOMP | WEAK_USERNS | WEAK_NET)))
+        jw_str(&w, CONFIG_LIMITS, "lower");
     jw_end_obj(&w);
     jw_end_obj(&w);
     return str_take(&w.out);

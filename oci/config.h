@@ -48,5 +48,8 @@ unsigned weakened(void);
  * (runtime/driver/wrap): a runtime that takes it for a filter fails. */
 #define CONFIG_SECCOMP "petri"
 
+/* An annotation: the namespaces are the container's own, and their limits are to be lowered (there, too). */
+#define CONFIG_LIMITS "petri.limits"
+
 /* The JSON text; the caller frees it. */
 char *config_json(const struct plan *p, const struct bundle *b);

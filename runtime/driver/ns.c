@@ -14,47 +14,11 @@
 
 #include "base/fs.h"
 
-/* What code in the sandbox could use up of its user's host-wide allowance. Namespaces can't be made
- * inside at all (seccomp); these numbers are the second wall, and enough for the start itself. */
-static const struct {
-    const char *file, *value;
-} user_limits[] = {
-    { "/proc/sys/user/max_user_namespaces", "0" },    { "/proc/sys/user/max_net_namespaces", "1" },
-    { "/proc/sys/user/max_mnt_namespaces", "2" },     { "/proc/sys/user/max_pid_namespaces", "1" },
-    { "/proc/sys/user/max_ipc_namespaces", "1" },     { "/proc/sys/user/max_uts_namespaces", "1" },
-    { "/proc/sys/user/max_cgroup_namespaces", "1" },  { "/proc/sys/user/max_time_namespaces", "0" },
-    { "/proc/sys/user/max_inotify_instances", "64" }, { "/proc/sys/user/max_fanotify_groups", "0" },
-    { "/proc/sys/user/max_fanotify_marks", "0" },
-};
-
 static int loopback_up(void)
 {
     AUTOCLOSE int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     struct ifreq r = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
     return s < 0 ? -1 : ioctl(s, SIOCSIFFLAGS, &r);
-}
-
-/* Half of what a user of this machine may have, where that is not much. */
-static void limit_watches(void)
-{
-    AUTOFREE char *text = NULL;
-    uint64_t most = 65536;
-    char half[24];
-
-    if (fs_read(AT_FDCWD, "/proc/sys/fs/inotify/max_user_watches", 64, &text, NULL, NULL) == 0 &&
-        strtoull(text, NULL, 10) < most)
-        most = strtoull(text, NULL, 10);
-    snprintf(half, sizeof half, "%llu", (unsigned long long)most / 2);
-    (void)fs_write_at(AT_FDCWD, "/proc/sys/user/max_inotify_watches", half, NULL);
-}
-
-static void lower_limits(void)
-{
-    if (weakened() & WEAK_SECCOMP)
-        return;
-    for (size_t i = 0; i < ARRAY_LEN(user_limits); i++)
-        (void)fs_write_at(AT_FDCWD, user_limits[i].file, user_limits[i].value, NULL);
-    limit_watches();
 }
 
 /* How it went: a code, the namespace's descriptor in its maker, and what is wrong. */
@@ -98,7 +62,6 @@ static int make_with_agent(int done, const struct holder_agent *a, struct agent 
     req.made = on_made;
     req.arg = &m;
     rc = agent_setup(&req, ret, e);
-    lower_limits();
     if (rc == 0)
         (void)!write(done, "", 1);
     else if (m.said)
@@ -112,8 +75,6 @@ static int make_net(struct err **e)
 {
     if (unshare(CLONE_NEWNET) < 0 || loopback_up() < 0)
         return err_sys(e, "make a network namespace");
-    /* nobody else has ports here; where /proc/sys is read-only they begin at 1024 */
-    (void)fs_write_at(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", "0", NULL);
     return 0;
 }
 
@@ -150,7 +111,6 @@ static void holder_main(int go, int done, const struct holder_agent *a)
         (void)make_with_agent(done, a, &agent, &e);
     } else {
         (void)make_net(&e);
-        lower_limits();
         say_done(done, -1, e);
     }
     close(done);

@@ -20,8 +20,7 @@ struct holder_agent {
 };
 
 /* Starts a child in a new user namespace with these maps. It also makes a network namespace that belongs to
- * it (loopback up; with an agent also the way to its gateway) and lowers the namespace's own limits; meanwhile the
- * caller goes on. */
+ * it (loopback up; with an agent also the way to its gateway); meanwhile the caller goes on. */
 int holder_start(const struct idmap *uids, const struct idmap *gids, bool deny_setgroups,
                  const struct holder_agent *agent, struct holder *ret, struct err **e);
 /* One that has a user namespace and nothing else. */

@@ -35,11 +35,6 @@ static void sysctl_net(const char *file, const char *value)
     (void)fs_write_at(AT_FDCWD, file, value, NULL);
 }
 
-static void sysctl_sandbox(void)
-{
-    sysctl_net("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
-}
-
 static void sysctl_gateway(void)
 {
     sysctl_net("/proc/sys/net/ipv4/icmp_echo_ignore_all", "1");
@@ -124,7 +119,6 @@ int agent_setup(const struct agent_req *req, struct agent *ret, struct err **e)
     };
     rc = new_net(&a->inside, &nl, e);
     if (rc == 0) {
-        sysctl_sandbox();
         if (req->made)
             req->made(req->arg, a->inside);
         rc = req->policy->mode == NET_NONE ? veth_loopback(nl, e)

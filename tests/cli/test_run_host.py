@@ -2,6 +2,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -222,3 +223,29 @@ def test_user_zero_owns_what_it_makes(petri):
                  "-u", "0").ok()
     assert r.out.split() == ["0:0", "12:34"], r
     assert not re.search("f$", "\n".join(os.listdir(petri.project)))
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["absolute", "relative"])
+@pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_SEQPACKET", "SOCK_DGRAM"])
+def test_a_service_in_a_system_tree_is_dead_inside(petri, kind, name):
+    """A server that listens below /opt, however it named its socket, can't be reached through the image."""
+    d, here = f"/opt/petri-test-{os.getpid()}", os.getcwd()
+    ask = ("import socket, sys\ns = socket.socket(socket.AF_UNIX, socket.%s)\n"
+           "try:\n s.connect('%s/s'); print('CONNECTED')\nexcept OSError as e: print('no', e)") % (kind, d)
+    os.mkdir(d)
+    os.chmod(d, 0o755)
+    try:
+        with socket.socket(socket.AF_UNIX, getattr(socket, kind)) as s:
+            os.chdir(d)
+            s.bind("s" if name == "relative" else d + "/s")
+            os.chdir(here)
+            os.chmod(d + "/s", 0o777)
+            if kind != "SOCK_DGRAM":
+                s.listen(4)
+            assert "CONNECTED" in subprocess.run(["python3", "-c", ask], capture_output=True, text=True, check=True).stdout
+            r = petri.run("--", "python3", "-c", ask).ok()
+    finally:
+        os.chdir(here)
+        shutil.rmtree(d)
+    assert "CONNECTED" not in r.out and "refused" in r.out, r
