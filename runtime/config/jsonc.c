@@ -41,14 +41,26 @@ static bool end_node(struct parser *s, uint32_t i)
     return true;
 }
 
-/* White space and comments. */
-static bool skip(struct parser *s)
+/* Most of it is indentation. */
+static const char *blanks(const char *p, const char *end)
+{
+    const uint64_t eight = 0x2020202020202020;
+
+    for (;;) {
+        while (end - p >= 8 && memcmp(p, &eight, 8) == 0)
+            p += 8;
+        while (p < end && *p == ' ')
+            p++;
+        if (p == end || (*p != '\n' && *p != '\t' && *p != '\r'))
+            return p;
+        p++;
+    }
+}
+
+static bool skip_more(struct parser *s)
 {
     for (;;) {
-        const char *p = s->p;
-        while (p < s->end && (*p == ' ' || *p == '\n' || *p == '\t' || *p == '\r'))
-            p++;
-        s->p = p;
+        s->p = blanks(s->p, s->end);
         if (s->p == s->end || *s->p != '/')
             return true;
         if (s->end - s->p >= 2 && s->p[1] == '/') {
@@ -63,6 +75,12 @@ static bool skip(struct parser *s)
             return fail(s, s->p, "a '/' that begins no comment");
         }
     }
+}
+
+/* White space and comments. */
+static inline bool skip(struct parser *s)
+{
+    return (s->p < s->end && *s->p > ' ' && *s->p != '/') || skip_more(s);
 }
 
 /* Four hex digits at p; -1: not that. */
