@@ -191,7 +191,7 @@ static int rm_run(const struct cmd *c, int argc, char **argv)
         else if (f.json)
             printf("{\"removed\":\"%s\"}\n", f.words[i]);
     }
-    sandbox_sweep(&f.paths);
+    sandbox_sweep_some(&f.paths);
     (void)layers_remove_unreferenced(&f.paths, NULL);
     caches_sweep(&f.paths, false);
     return status;

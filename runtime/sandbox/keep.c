@@ -266,7 +266,7 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
     say(pipe, NULL);
     close(pipe);
     if (from->sweep)
-        sandbox_sweep(paths);
+        sandbox_sweep_some(paths);
     live_loop(l);
     _exit(0);
 }

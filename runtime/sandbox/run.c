@@ -283,7 +283,7 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
     if (rc == 0)
         rc = start(&k, e);
     if (rc == 0) {
-        sandbox_sweep(r->paths); /* while the launcher works: nobody waits for it */
+        sandbox_sweep_some(r->paths); /* while the launcher works: nobody waits for it */
         loop(&k);
         rc = k.failed && ret->status == 125 ? -ERR_FAILED : 0;
         if (rc == 0 && !k.finished && !k.failed)
@@ -310,6 +310,38 @@ void sandbox_sweep(const struct paths *paths)
     (void)cgroup_sweep(NULL);
     state_sweep(paths);
     totals_sweep(paths);
+}
+
+enum { MANY_RUN = 100, SWEEP_SECONDS = 10 };
+
+static bool many_run(const char *running)
+{
+    DIR *d = opendir(running);
+    int n = 0;
+
+    while (d && n < MANY_RUN && fs_next(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n == MANY_RUN;
+}
+
+void sandbox_sweep_some(const struct paths *paths)
+{
+    AUTOFREE char *running = path_join(paths->data, "running");
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+
+    if (many_run(running)) {
+        AUTOFREE char *swept = path_join(running, ".swept");
+        int64_t age = lstat(swept, &st) == 0 ? time(NULL) - st.st_mtim.tv_sec : SWEEP_SECONDS;
+        if (age >= 0 && age < SWEEP_SECONDS)
+            return;
+        fd = open(swept, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0)
+            (void)futimens(fd, NULL);
+    }
+    sandbox_sweep(paths);
 }
 
 char *sandbox_unenforced(const struct run_result *r)

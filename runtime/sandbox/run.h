@@ -61,6 +61,8 @@ struct run_result {
  * A command that can't be executed is a result with status 126 or 127 and the error in *e. */
 int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e);
 /* What earlier runs that were killed left: empty cgroups, directories of runs that are over. */
-void sandbox_sweep(const struct paths *paths); /* sandbox_run() does it too */
+void sandbox_sweep(const struct paths *paths);
+/* What each run, start and rm does: the same, but each of many sandboxes is looked at only now and then. */
+void sandbox_sweep_some(const struct paths *paths);
 /* Defaults that can't be enforced on this machine, as one sentence; NULL: none. */
 char *sandbox_unenforced(const struct run_result *r);

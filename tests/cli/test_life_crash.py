@@ -1,5 +1,6 @@
 """Any process of petri's dies at any moment: what ran is gone, the next command finds all in order."""
 import contextlib
+import fcntl
 import os
 import random
 import shutil
@@ -219,3 +220,27 @@ def test_keeper_that_hangs_up(life):
                                 "inject=connect:delay_exit=200000", BIN, *words], cwd=life.project,
                                env=life.petri.env, capture_output=True, timeout=60)
             assert p.returncode == (words == ["stop"]), p  # which finds nothing to stop
+
+
+def test_with_very_many_the_look_around_is_rare(life):
+    """What the dead left goes with the next run; where more than a hundred run, with one in some seconds."""
+    running, left = (os.path.join(life.petri.store, d) for d in ("running", "sandboxes/.new-left"))
+    life.start()
+    os.mkdir(left)
+    life.petri.sh("true").ok()
+    wait_for(lambda: not os.path.exists(left), what="it to be taken away")
+    with contextlib.ExitStack() as held:
+        for i in range(110):
+            f = held.enter_context(open(os.path.join(running, f"{i:012x}"), "w", encoding="ascii"))
+            fcntl.flock(f, fcntl.LOCK_EX)
+        for age in (60, 0):
+            with open(os.path.join(running, ".swept"), "w", encoding="ascii"):
+                pass
+            os.utime(os.path.join(running, ".swept"), (time.time() - age,) * 2)
+            os.mkdir(left)
+            life.petri.sh("true").ok()
+            assert os.path.exists(left) == (age == 0)
+        for i in range(110):
+            os.unlink(os.path.join(running, f"{i:012x}"))
+    life.petri.sh("true").ok()
+    assert not os.path.exists(left)
