@@ -80,7 +80,7 @@ static bool skip_more(struct parser *s)
 /* White space and comments. */
 static inline bool skip(struct parser *s)
 {
-    return (s->p < s->end && *s->p > ' ' && *s->p != '/') || skip_more(s);
+    return (s->p<s->end && * s->p> ' ' && *s->p != '/') || skip_more(s);
 }
 
 /* Four hex digits at p; -1: not that. */
