@@ -226,9 +226,11 @@ static int check_run(const struct cmd *c, int argc, char **argv)
         return cmd_fail_err(1, e, false);
     if (w.operands.n) {
         AUTOFREE char *real = fs_realpath(w.operands.v[0]);
-        struct config_from from = { .file = real ? real : w.operands.v[0] };
+        struct config_from from = { .file = real ? real : w.operands.v[0], .trust_all = true };
         if (config_load(&from, &conf, &e) < 0)
             return cmd_fail_err(1, e, false);
+        if (!conf->mistakes.n)
+            configured_judge(conf);
         for (size_t i = 0; i < conf->mistakes.n; i++)
             cmd_fail(1, "%s", conf->mistakes.v[i]);
         if (conf->mistakes.n)

@@ -15,6 +15,8 @@ struct configured {
  * project is. `all`: as if everything was trusted. */
 struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,
                                char **ret_project);
+/* Adds mistakes in what the key table does not know about: rules of the network, places inside. */
+void configured_judge(struct config *c);
 /* One line about what waits for trust, and one for each value that a lock keeps out. */
 void configured_notes(const struct config *c);
 /* For commands that read no configuration: says it where `enabled` is false, which does not concern them. */

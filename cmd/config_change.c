@@ -10,6 +10,8 @@
 #include "runtime/config/trust.h"
 #include "runtime/sandbox/project.h"
 
+enum { MAX_AGENTS = 100 };
+
 static char *this_project(struct err **e)
 {
     CLEANUP(project_free_p) struct project pr = { 0 };
@@ -172,10 +174,68 @@ static bool person_agrees(size_t n)
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
+/* What waits in all blocks of the project's files, and the files. */
+struct waits {
+    struct strv at, files, texts;
+};
+
+static void waits_free_p(struct waits *w)
+{
+    strv_free_p(&w->at);
+    strv_free_p(&w->files);
+    strv_free_p(&w->texts);
+}
+
+/* What is shown is what is trusted: a file that is read again must be the same. */
+static int collect(const struct config *c, struct waits *ret)
+{
+    for (size_t i = 0; i < c->waiting_at.n; i++)
+        if (!strv_has(&ret->at, c->waiting_at.v[i]))
+            strv_add(&ret->at, c->waiting_at.v[i]);
+    for (size_t i = 0; i < c->untrusted.n; i++) {
+        const char *file = c->untrusted.v[i], *text = c->untrusted_text.v[i];
+        size_t k = 0;
+        while (k < ret->files.n && strcmp(ret->files.v[k], file) != 0)
+            k++;
+        if (k == ret->files.n) {
+            strv_add(&ret->files, file);
+            strv_add(&ret->texts, text);
+        } else if (strcmp(ret->texts.v[k], text) != 0) {
+            cmd_fail(1, "%s: it changed just now; look again", file);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* What an agent is given is trusted with the file, and so is shown. */
+static int collect_all(const struct config_words *w, const struct paths *paths, struct waits *ret,
+                       char **ret_project)
+{
+    CLEANUP(config_free_p) struct config *c = configured_load(&w->how, paths, false, ret_project);
+
+    if (!c || collect(c, ret) < 0)
+        return -1;
+    if (c->agents.n > MAX_AGENTS) {
+        cmd_fail(1, "the project's files name more than %d agents; nobody can look at all of that",
+                 MAX_AGENTS);
+        return -1;
+    }
+    for (size_t i = 0; i < c->agents.n; i++) {
+        struct configured how = w->how;
+        how.agent = c->agents.v[i];
+        CLEANUP(config_free_p) struct config *its = configured_load(&how, paths, false, NULL);
+        if (!its || collect(its, ret) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int config_trust_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(config_words_free_p) struct config_words w = { 0 };
     CLEANUP(paths_free_p) struct paths paths = { 0 };
+    CLEANUP(waits_free_p) struct waits all = { 0 };
     AUTOFREE char *project = NULL;
     struct err *e = NULL;
 
@@ -183,30 +243,29 @@ int config_trust_run(const struct cmd *c, int argc, char **argv)
         return 2;
     if (paths_find(&paths, &e) < 0)
         return cmd_fail_err(1, e, false);
-    CLEANUP(config_free_p) struct config *conf = configured_load(&w.how, &paths, false, &project);
-    if (!conf)
+    if (collect_all(&w, &paths, &all, &project) < 0)
         return 1;
     if (!project)
         return cmd_fail(1, "no project here; go into one");
-    if (!conf->untrusted.n) {
+    if (!all.files.n) {
         cmd_note("nothing here waits for trust");
         return 0;
     }
-    for (size_t i = 0; i < conf->waiting_at.n; i++) {
+    for (size_t i = 0; i < all.at.n; i++) {
         AUTOSTR struct str line = STR_INIT;
-        str_add_escaped(&line, conf->waiting_at.v[i], strlen(conf->waiting_at.v[i]));
+        str_add_escaped(&line, all.at.v[i], strlen(all.at.v[i]));
         puts(line.p);
     }
     fflush(stdout);
     if (!w.yes && !(isatty(0) && isatty(2)))
         return cmd_fail(1, "a person must agree: on a terminal, or with --yes");
-    if (!w.yes && !person_agrees(conf->untrusted.n))
+    if (!w.yes && !person_agrees(all.files.n))
         return cmd_fail(1, "nothing was trusted");
-    for (size_t i = 0; i < conf->untrusted.n; i++) {
-        const char *text = conf->untrusted_text.v[i];
-        if (trust_add(paths.data, conf->untrusted.v[i], text, strlen(text), &e) < 0)
+    for (size_t i = 0; i < all.files.n; i++) {
+        const char *text = all.texts.v[i];
+        if (trust_add(paths.data, all.files.v[i], text, strlen(text), &e) < 0)
             return cmd_fail_err(1, e, false);
-        cmd_note("trusted until it changes: %s", conf->untrusted.v[i]);
+        cmd_note("trusted until it changes: %s", all.files.v[i]);
     }
     return 0;
 }

@@ -38,6 +38,40 @@ static char *find_project(const char *workspace)
     return getcwd(cwd, sizeof cwd) ? project_root(cwd, workspace) : NULL;
 }
 
+/* What the key table does not know about a value, so that the message names the file. */
+static int judge(const char *option, const char *value, const char *from, struct err **e)
+{
+    struct net_rule rule = { 0 };
+    struct net_publish publish = { 0 };
+    int rc = 0;
+
+    if (strcmp(option, "allow-domain") == 0 || strcmp(option, "deny-domain") == 0) {
+        rc = net_rule_parse(from, value, &rule, e);
+        net_rule_free_p(&rule);
+    } else if (strcmp(option, "workspace-path") == 0) {
+        AUTOFREE char *path = NULL;
+        if ((rc = options_check_workspace_path(value, &path, e)) < 0)
+            rc = err_wrap(e, "%s", from);
+    } else if (strcmp(option, "publish") == 0 && (rc = net_publish_parse(value, &publish, e)) < 0) {
+        rc = err_wrap(e, "%s", from);
+    }
+    return rc;
+}
+
+void configured_judge(struct config *c)
+{
+    for (size_t i = 0; i < n_config_keys; i++) {
+        const struct setting *t = &c->set[i];
+        for (size_t w = 0; config_keys[i].option && w < t->words.n; w++) {
+            AUTOFREE char *from =
+                str_printf("%s: sandbox.%s", t->from.v[w < t->from.n ? w : 0], config_keys[i].name);
+            CLEANUP(err_free_p) struct err *e = NULL;
+            if (judge(config_keys[i].option, t->words.v[w], from, &e) < 0)
+                strv_take(&c->mistakes, err_text(e));
+        }
+    }
+}
+
 struct config *configured_load(const struct configured *how, const struct paths *paths, bool all,
                                char **ret_project)
 {
@@ -65,6 +99,8 @@ struct config *configured_load(const struct configured *how, const struct paths 
         cmd_fail_err(how->status, e, how->json);
         return NULL;
     }
+    if (!c->mistakes.n)
+        configured_judge(c);
     if (c->mistakes.n) {
         print_mistakes(c, how);
         return config_free(c);
@@ -82,34 +118,10 @@ struct taker {
     struct options *o;
 };
 
-/* What the key table does not know about a value, so that the message names the file. */
-static int judge(const char *option, const char *value, const char *from, struct err **e)
-{
-    struct net_rule rule = { 0 };
-    struct net_publish publish = { 0 };
-    int rc = 0;
-
-    if (strcmp(option, "allow-domain") == 0 || strcmp(option, "deny-domain") == 0) {
-        rc = net_rule_parse(from, value, &rule, e);
-        net_rule_free_p(&rule);
-    } else if (strcmp(option, "workspace-path") == 0) {
-        AUTOFREE char *path = NULL;
-        if ((rc = options_check_workspace_path(value, &path, e)) < 0)
-            rc = err_wrap(e, "%s", from);
-    } else if (strcmp(option, "publish") == 0 && (rc = net_publish_parse(value, &publish, e)) < 0) {
-        rc = err_wrap(e, "%s", from);
-    }
-    return rc;
-}
-
 static int take(void *ctx, const char *option, const char *value, const char *from, struct err **e)
 {
     const struct taker *t = ctx;
     CLEANUP(options_free_p) struct options scratch = { 0 };
-    int rc = judge(option, value, from, e);
-
-    if (rc < 0)
-        return rc;
 
     for (size_t i = 0; i < t->c->n_opts; i++)
         if (strcmp(t->c->opts[i].name, option) == 0)
@@ -134,11 +146,15 @@ void configured_notes(const struct config *c)
 
 static void say_enabled(const struct config *c)
 {
-    size_t enabled = (size_t)key_find("enabled");
+    size_t enabled = (size_t)key_find("enabled"), runtime = (size_t)key_find("runtime");
+    const struct strv *words = &c->set[runtime].words;
 
     if (c->set[enabled].set && !config_true(c, "enabled"))
         cmd_note("enabled: false (%s) only concerns petri tool and agents; this runs in a sandbox",
                  config_origin(c, enabled));
+    else if (words->n && strcmp(words->v[0], "none") == 0)
+        cmd_note("runtime: none (%s) only concerns petri tool and agents; this runs in a sandbox",
+                 config_origin(c, runtime));
 }
 
 /* The nearest directory upwards with a configuration: it costs an exec less than to look for the project. */

@@ -6,7 +6,7 @@
 
 #include "runtime/config/source.h"
 
-enum { MAX_MISTAKES = 100 };
+enum { MAX_MISTAKES = 100, MAX_WORDS = 1000, MAX_AGENTS = 100 };
 
 struct walk {
     struct loader *l;
@@ -73,14 +73,26 @@ static void wrong_value(const struct walk *w, uint32_t node, const char *path, c
     wrong(w, node, "%s: %s", full, why);
 }
 
+/* A list as a whole; NULL: right. */
+static char *words_check(const struct config_key *k, const struct strv *words)
+{
+    if (words->n > MAX_WORDS)
+        return str_printf("%zu entries; at most %d", words->n, MAX_WORDS);
+    if (k->type == KEY_PORTS && !words->n)
+        return str_dup("an empty list reaches nothing; say network.policy \"none\"");
+    return NULL;
+}
+
 static void take(const struct walk *w, int key, const char *path, uint32_t node)
 {
     const struct config_key *k = &config_keys[key];
     AUTOSTRV struct strv words = { 0 };
     AUTOFREE char *bad = key_words(k, &w->s->doc, node, &words);
-    bool open = false, ok = !bad;
+    bool open = false, ok;
 
-    if (bad)
+    if (!bad)
+        bad = words_check(k, &words);
+    if (!(ok = !bad))
         wrong_value(w, node, path, bad);
     if (k->type == KEY_KEYS && w->s->layer == LAYER_PROJECT) {
         wrong_value(w, node, path, "only the user's and the system's files can lock keys");
@@ -90,6 +102,9 @@ static void take(const struct walk *w, int key, const char *path, uint32_t node)
         bool has = subst_has(words.v[i]);
         AUTOFREE char *why = has ? subst_check(words.v[i], w->s) : key_check(k, words.v[i]);
         open |= has;
+        if (has && !why && w->s->layer == LAYER_PROJECT &&
+            !subst_read(&w->l->sources[w->s - w->l->sources], words.v[i]))
+            why = str_dup("this file includes more than 100 others");
         if (why)
             wrong_value(w, word_node(w, node, i), path, why);
     }
@@ -191,6 +206,9 @@ static void agents(struct walk *w, uint32_t node)
             wrong(w, i + 1, "agent.%s: an object is wanted", name);
             continue;
         }
+        if (w->s->layer == LAYER_PROJECT && w->l->c->agents.n <= MAX_AGENTS &&
+            !strv_has(&w->l->c->agents, name))
+            strv_add(&w->l->c->agents, name);
         w->agent = name;
         w->counts = str_eq(name, wanted);
         w->l->agent_found |= w->counts;
@@ -228,7 +246,9 @@ void source_check(struct loader *l, const struct source *s)
             const char *near = nearest_word(name, tops, ARRAY_LEN(tops));
             int key = key_find(name);
             str_add_escaped(&shown, name, strnlen(name, 60));
-            if (key >= 0 || key_is_group(name))
+            if (str_starts(name, "sandbox."))
+                wrong(&w, i, "unknown key '%s' (did you mean {\"sandbox\": {...}}?)", shown.p);
+            else if (key >= 0 || key_is_group(name))
                 wrong(&w, i, "unknown key '%s' (did you mean 'sandbox.%s'?)", shown.p, name);
             else if (near)
                 wrong(&w, i, "unknown key '%s' (did you mean '%s'?)", shown.p, near);
@@ -255,7 +275,8 @@ void environment_check(struct loader *l)
         for (size_t i = 0; i < n_config_keys && !variables[i]; i++)
             variables[i] = key_variable(&config_keys[i]);
         for (size_t i = 0; i < n_config_keys && !k; i++)
-            if (strcmp(variables[i], name) == 0)
+            if (strcmp(variables[i], name) == 0 ||
+                (key_find("network") == (int)i && strcmp(name, "PETRI_NETWORK_POLICY") == 0))
                 k = &config_keys[i];
         if (!k) {
             const char *rest[64], *near;
@@ -274,6 +295,8 @@ void environment_check(struct loader *l)
         a = assign_add(l, (int)(k - config_keys), NULL);
         a->from = str_printf("environment %s", name);
         bad = key_words_of_text(k, value, &a->words);
+        if (!bad)
+            bad = words_check(k, &a->words);
         for (size_t i = 0; !bad && i < a->words.n; i++)
             bad = key_check(k, a->words.v[i]);
         if (bad)

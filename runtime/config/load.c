@@ -25,6 +25,7 @@ struct config *config_free(struct config *c)
     strv_free_p(&c->waiting_at);
     strv_free_p(&c->untrusted);
     strv_free_p(&c->untrusted_text);
+    strv_free_p(&c->agents);
     strv_free_p(&c->locked);
     free(c);
     return NULL;
@@ -40,6 +41,7 @@ static void loader_free_p(struct loader *l)
     }
     free(l->sources);
     free(l->assigns);
+    free(l->who);
 }
 
 int config_load(const struct config_from *from, struct config **ret, struct err **e)
@@ -51,6 +53,7 @@ int config_load(const struct config_from *from, struct config **ret, struct err 
         return err_new(e, ERR_INVALID, "--profile '%s': untrusted, user or trusted", from->profile);
     c->set = mem_zalloc(n_config_keys * sizeof *c->set);
     c->floor = mem_zalloc(n_config_keys * sizeof *c->floor);
+    l.who = mem_zalloc(n_config_keys * sizeof *l.who);
     sources_read(&l);
     for (size_t i = 0; i < l.n_sources; i++)
         source_check(&l, &l.sources[i]);

@@ -137,10 +137,13 @@ void sources_read(struct loader *l)
     const struct config_from *f = l->from;
 
     if (f->file) {
+        bool projects = false;
+        for (size_t i = 0; i < ARRAY_LEN(project); i++)
+            projects |= str_ends(f->file, project[i]) && !strstr(f->file, "/wonopcode/");
         if (access(f->file, F_OK) < 0)
             mistake(l, f->file, strerror(errno));
         else
-            add_file(l, LAYER_USER, -1, NULL, f->file);
+            add_file(l, projects ? LAYER_PROJECT : LAYER_USER, -1, NULL, f->file);
         return;
     }
     if (f->system)
@@ -160,13 +163,27 @@ void source_free(struct source *s)
     free(s->path);
     free(s->text);
     jsonc_free_p(&s->doc);
+    strv_free_p(&s->included);
+    strv_free_p(&s->contents);
+}
+
+char *source_whole(const struct source *s)
+{
+    AUTOSTR struct str all = STR_INIT;
+
+    str_addn(&all, s->text, s->len);
+    for (size_t i = 0; i < s->included.n; i++)
+        str_addf(&all, "\n{file:%s} %zu\n%s", s->included.v[i], strlen(s->contents.v[i]),
+                 s->contents.v[i]);
+    return str_take(&all);
 }
 
 bool source_trusted(struct loader *l, const struct source *s)
 {
     struct source *own = &l->sources[s - l->sources];
-    if (own->trusted < 0)
-        own->trusted = l->from->trust_all ||
-                       (l->from->data && trust_has(l->from->data, s->path, s->text, s->len));
-    return own->trusted;
+    if (own->trusted < 0 && !l->from->trust_all && l->from->data) {
+        AUTOFREE char *whole = source_whole(s);
+        own->trusted = trust_has(l->from->data, s->path, whole, strlen(whole));
+    }
+    return own->trusted < 0 ? (own->trusted = l->from->trust_all) : own->trusted;
 }

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "runtime/config/source.h"
 
-enum { MAX_FILE = 64 << 10 };
+enum { MAX_FILE = 64 << 10, MAX_FILES = 100 };
 
 /* The next {env:...} or {file:...}; NULL: none. */
 static const char *next_one(const char *p, bool *ret_file)
@@ -97,6 +97,43 @@ static char *read_one(const struct source *s, const char *path, struct str *ret)
     return NULL;
 }
 
+/* As it was when the file itself was read. */
+static char *read_again(const struct source *s, const char *path, struct str *ret)
+{
+    AUTOSTR struct str now = STR_INIT;
+    char *wrong;
+
+    for (size_t i = 0; i < s->included.n; i++) {
+        if (strcmp(s->included.v[i], path) != 0)
+            continue;
+        str_add(ret, s->contents.v[i]);
+        if (*s->contents.v[i])
+            return NULL;
+        wrong = read_one(s, path, &now);
+        return wrong || !now.len ? wrong : str_printf("{file:%s}: it changed meanwhile", path);
+    }
+    return read_one(s, path, ret);
+}
+
+bool subst_read(struct source *s, const char *text)
+{
+    bool file;
+
+    for (const char *p, *end; (p = next_one(text, &file)) && (end = strchr(p, '}')); text = end) {
+        AUTOSTR struct str content = STR_INIT;
+        const char *from = p + strlen("{file:");
+        AUTOFREE char *path = file ? str_printf("%.*s", (int)(end - from), from) : NULL;
+        if (!file || strv_has(&s->included, path))
+            continue;
+        if (s->included.n == MAX_FILES)
+            return false;
+        free(read_one(s, path, &content)); /* what is wrong is told when it is used */
+        strv_add(&s->included, path);
+        strv_add(&s->contents, content.len ? content.p : "");
+    }
+    return true;
+}
+
 /* With `look` false only what can be said without reading anything. */
 static char *expand(const char *text, const struct source *s, bool look, struct str *ret)
 {
@@ -120,7 +157,7 @@ static char *expand(const char *text, const struct source *s, bool look, struct 
         if (!look)
             continue;
         if (file)
-            wrong = read_one(s, what, ret);
+            wrong = read_again(s, what, ret);
         else if (!getenv(what))
             wrong = str_printf("{env:%s}: this variable is not set", what);
         else

@@ -144,6 +144,60 @@ def test_trust_is_in_the_content(petri):
     assert config(petri, "get", "network", cwd=other).ok().out == "limited\n"
 
 
+def test_trust_shows_what_agents_get(petri):
+    """What is trusted with a file is shown, whoever it is for."""
+    petri.file("petri.json", json.dumps({"agent": {
+        "code": {"sandbox": {"enabled": False, "network": "full"}}, "explore": {"sandbox": {"workspace_writable": False}}}}))
+    r = config(petri, "trust").ok(1)
+    assert "agent.code.sandbox.enabled = false" in r.out and "agent.code.sandbox.network.policy = full" in r.out
+    assert "explore" not in r.out
+    config(petri, "trust", "--yes").ok()
+    assert config(petri, "get", "network", env={"PETRI_AGENT": "code"}).ok().out == "full\n"
+    assert "nothing here waits" in config(petri, "trust").ok().talk
+
+
+def test_trust_covers_what_is_included(petri):
+    """A file that {file:} names says what the file that names it says."""
+    petri.file("policy.txt", "full")
+    petri.file("petri.json", '{"sandbox":{"network":"{file:policy.txt}"}}')
+    config(petri, "trust", "--yes").ok()
+    assert config(petri, "get", "network").ok().out == "full\n"
+    for text in ("limited", "", None, "none"):
+        if text is None:
+            os.unlink(os.path.join(petri.project, "policy.txt"))
+        else:
+            petri.file("policy.txt", text)
+        r = config(petri, "get", "network").ok()
+        assert r.out == "limited\n" and "network" in config(petri, "trust").ok(1).out, r
+    petri.file("policy.txt", "full")
+    assert config(petri, "get", "network").ok().out == "full\n"
+
+
+def test_rules_are_judged_with_the_file(petri):
+    petri.file("petri.json", json.dumps({"sandbox": {
+        "network": {"deny": ["*.*.com", "1.2.3.4/99", "fine.example"]}, "mounts": {"workspace_path": "/etc"}}}))
+    for r in (config(petri, "check").ok(1), config(petri, "check", "petri.json").ok(1), petri.sh("echo ran").ok(125)):
+        assert all(x in r.talk for x in ("*.*.com", "1.2.3.4/99", "workspace_path")), r
+        assert "ran" not in r.out and "fine.example" not in r.talk
+
+
+def test_a_projects_file_is_checked_as_one(petri):
+    petri.file("petri.json", '{"sandbox":{"locked":["image"],"env":{"A":"{file:~/.bashrc}"}}}')
+    assert config(petri, "check", "petri.json").ok(1).talk.count("petri.json:1:") == 2
+
+
+def test_a_list_has_an_end(petri):
+    petri.file("petri.json", json.dumps({"sandbox": {"network": {"deny": [f"h{i}.example" for i in range(50000)]}}}))
+    assert "50000 entries; at most 1000" in config(petri, "check").ok(1).talk
+
+
+def test_a_locked_profile_stays(petri):
+    user_file(petri, '{"sandbox":{"profile":"untrusted","locked":["profile"]}}')
+    for flags in (["--profile", "trusted"], ["--network", "full"], ["-m", "1G"]):
+        r = petri.sh("echo ran", *flags).ok(125)
+        assert "is locked by" in r.talk and "ran" not in r.out, r
+
+
 @pytest.mark.parametrize("answer,rc", [("y", 0), ("n", 1), ("", 1)])
 def test_trust_asks(petri, answer, rc):
     petri.file("petri.json", '{"sandbox":{"network":"full"}}')

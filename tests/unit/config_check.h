@@ -36,18 +36,19 @@ static inline char *json_of(const char *text)
     return s;
 }
 
+static inline void place_file(const char *name, const char *text)
+{
+    AUTOFREE char *path = path_join(check_dir, name), *json = text ? json_of(text) : NULL;
+    (void)unlink(path);
+    if (json)
+        put_file(path, json);
+}
+
 static inline void place_files(const char *system, const char *user, const char *project)
 {
-    const char *const texts[] = { system, user, project };
-    static const char *const names[] = { "etc/config.json", "user/petri/config.json",
-                                         "proj/petri.json" };
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        AUTOFREE char *path = path_join(check_dir, names[i]);
-        AUTOFREE char *json = texts[i] ? json_of(texts[i]) : NULL;
-        (void)unlink(path);
-        if (json)
-            put_file(path, json);
-    }
+    place_file("etc/config.json", system);
+    place_file("user/petri/config.json", user);
+    place_file("proj/petri.json", project);
 }
 
 struct places {

@@ -4,7 +4,7 @@
 /* --- what counts --------------------------------------------------------------------------------- */
 
 static const struct row {
-    const char *what, *system, *user, *project;
+    const char *what, *system, *user, *project, *other; /* wonopcode.json */
     const char *agent, *profile, *environment;
     bool trusted;
     const char *want;    /* "key=value key=value" */
@@ -58,9 +58,48 @@ static const struct row {
               "resources.pids=256 resources.output=10M mounts.workspace_mode=overlay mounts.extra= "
               "bypass_tools= promotion.auto=off profile= env=A=1",
       .waiting =
-          "network.policy,resources.memory,resources.cpus,resources.pids,resources.disk,"
-          "profile,enabled,network.allow,network.publish,network.ports,image,runtime,"
-          "resources.output,mounts.workspace_mode,mounts.extra,bypass_tools,promotion.auto" },
+          "profile,enabled,network.policy,network.allow,network.publish,network.ports,image,"
+          "runtime,resources.memory,resources.cpus,resources.pids,resources.output,"
+          "mounts.workspace_mode,mounts.extra,bypass_tools,promotion.auto" },
+    { .what = "names alone are an allowlist, which a stranger does not widen",
+      .user = "{'sandbox':{'network':{'allow':['a.example']}}}",
+      .project = "{'sandbox':{'network':{'policy':'limited','allow':[]}}}",
+      .want = "network.policy=allowlist network.allow=",
+      .waiting = "network.policy" },
+    { .what = "an allowlist without names stays one",
+      .user = "{'sandbox':{'network':{'allow':['a.example']}}}",
+      .project = "{'sandbox':{'network':{'allow':[]}}}",
+      .want = "network.policy=allowlist network.allow=" },
+    { .what = "a profile by {env:} is one for the files after it, too",
+      .user = "{'sandbox':{'profile':'{env:PETRIX_TIER}'}}",
+      .project = "{'sandbox':{'network':'limited','mounts':{'workspace_writable':true},"
+                 "'resources':{'timeout':'99h','memory':'1G'}}}",
+      .want = "profile=untrusted network.policy=none mounts.workspace_writable=false "
+              "resources.timeout=5m resources.memory=512M",
+      .waiting = "network.policy,mounts.workspace_writable,resources.timeout,resources.memory" },
+    { .what = "a trusted profile by {env:}",
+      .project = "{'sandbox':{'profile':'{env:PETRIX_TIER}'}}",
+      .trusted = true,
+      .want = "profile=untrusted network.policy=none" },
+    { .what = "a run's disk is half of its memory: a stranger gets no more",
+      .project = "{'sandbox':{'resources':{'disk':'10G'}}}",
+      .want = "resources.disk=10G",
+      .waiting = "resources.disk" },
+    { .what = "a smaller disk",
+      .user = "{'sandbox':{'resources':{'memory':'1G'}}}",
+      .project = "{'sandbox':{'resources':{'disk':'512M'}}}",
+      .want = "resources.disk=512M" },
+    { .what = "a second file of a stranger's does not loosen the first",
+      .other = "{'sandbox':{'network':'none','mounts':{'workspace_writable':false}}}",
+      .project = "{'sandbox':{'network':'limited','mounts':{'workspace_writable':true},"
+                 "'resources':{'pids':9}}}",
+      .want = "network.policy=none mounts.workspace_writable=false resources.pids=9",
+      .waiting = "network.policy,mounts.workspace_writable" },
+    { .what = "a locked profile locks what it says",
+      .user = "{'sandbox':{'profile':'untrusted','locked':['profile']}}",
+      .project = "{'sandbox':{'profile':'trusted','network':'full','resources':{'pids':9}}}",
+      .trusted = true,
+      .want = "profile=untrusted network.policy=none resources.memory=512M resources.pids=9" },
     { .what = "trusted, all of it counts",
       .project = "{'sandbox':{'enabled':false,'network':'full','resources':{'memory':'4G'}}}",
       .trusted = true,
@@ -139,6 +178,7 @@ static void what_counts(void)
     put_file("user/petri/b.txt", "content\n");
     setenv("PETRIX_UNIT", "hello", 1);
     setenv("PETRIX_NUMBER", "77", 1);
+    setenv("PETRIX_TIER", "untrusted", 1);
     CHECK(mkdir(p.project, 0755) == 0, "project");
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const struct row *r = &rows[i];
@@ -147,6 +187,7 @@ static void what_counts(void)
         struct err *e = NULL;
 
         place_files(r->system, r->user, r->project);
+        place_file("proj/wonopcode.json", r->other);
         from.agent = r->agent;
         from.profile = r->profile;
         from.environment = environment;
@@ -190,6 +231,9 @@ static const struct {
     { .user = "{'sandbox':{'resources':{'pids':1e400}}}", .want = "1:33: not JSON" },
     { .user = "{'sandbox':{'network':'limted'}}", .want = "'limted' is not none, allowlist" },
     { .user = "{'sandbox':{'network':{'policy':'x'}}}", .want = "sandbox.network.policy: 'x'" },
+    { .user = "{'sandbox':{'network':{'ports':[]}}}", .want = "sandbox.network.ports: an empty list" },
+    { .environment = "PETRI_NETWORK_PORTS=[]", .want = "PETRI_NETWORK_PORTS: an empty list" },
+    { .user = "{'sandbox.enabled':false}", .want = "did you mean {\"sandbox\": {...}}?" },
     { .user = "{'sandbox':{'network':{'ports':[0]}}}", .want = "1:33: sandbox.network.ports: '0'" },
     { .user = "{'sandbox':{'network':{'publish':['x']}}}", .want = "sandbox.network.publish: 'x'" },
     { .user = "{'sandbox':{'mounts':{'hide':['../x']}}}", .want = "sandbox.mounts.hide: '../x'" },
