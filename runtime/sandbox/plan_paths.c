@@ -95,12 +95,29 @@ static const char *seen_part(const struct plan *p, const char *rel)
     return rel;
 }
 
+/* In the live directory, what configures the sandbox is not its own to change. */
+static void protect_configuration(struct plan *p)
+{
+    static const char *const names[] = { "petri.json", "petri.jsonc", "wonopcode.json",
+                                         "wonopcode.jsonc" };
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        AUTOFREE char *path = path_join(p->project, names[i]);
+        struct stat st;
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+            strcmp(seen_part(p, names[i]), names[i]) == 0 && !strv_has(&p->readonly, names[i]))
+            strv_add(&p->readonly, names[i]);
+    }
+}
+
 static int take_protect(const struct options *o, struct plan *p, struct err **e)
 {
     AUTOSTRV struct strv found = { 0 };
     AUTOCLOSE int project = -1;
     int rc;
 
+    if (p->mode == WORKSPACE_BIND)
+        protect_configuration(p);
     if (!o->protect.n)
         return 0;
     project = open(p->project, O_PATH | O_DIRECTORY | O_CLOEXEC);

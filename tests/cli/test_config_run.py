@@ -342,6 +342,21 @@ def test_tool_paths(petri, life):  # noqa: F811
         f"/srv/application a/srv/app/f --x={sub}\n")
 
 
+def test_bind_leaves_the_configuration_alone(petri, life):  # noqa: F811
+    """What is written inside is written for good: all but what says how it may be written."""
+    text = box(**{"network": "none", "mounts.workspace_mode": "bind", "mounts.hide": ["secret"]})
+    petri.file("petri.json", text)
+    petri.file("secret", "x")
+    config(petri, "trust", "--yes").ok()
+    life.start()
+    script = ("echo new >f; echo {} >petri.json; rm -f petri.json; mv f petri.json; chmod 666 petri.json; "
+              """echo '{"sandbox":{"network":"limited","mounts":{"workspace_writable":true}}}' >wonopcode.json; cat f""")
+    assert "new" in life.sh(script).out
+    assert helpers.read(os.path.join(petri.project, "petri.json")).decode() == text
+    assert life("restart").ok()
+    assert life.status()["network"]["policy"] == "none" and "x" not in life.sh("cat secret").out
+
+
 def test_never_from_inside(petri, life):  # noqa: F811
     """A copy of the configuration that is changed inside has no effect."""
     petri.file("petri.json", box(**{"mounts.workspace_writable": True}))
