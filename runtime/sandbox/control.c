@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/flags.h"
 #include "runtime/sandbox/keep.h"
 #include "runtime/sandbox/snapshot.h"
 #include "runtime/sandbox/store_lock.h"
@@ -280,10 +281,8 @@ static void describe(const struct batch *b, struct kept *k)
     s->parent = str_dup(f->id);
     s->stamp_sec = f->stamp_sec;
     s->stamp_nsec = f->stamp_nsec;
-    for (size_t i = 0; i < f->options.n; i++)
-        if (!str_starts(f->options.v[i], "publish=") &&
-            !str_starts(f->options.v[i], "promote-on-stop="))
-            strv_add(&s->options, f->options.v[i]);
+    flags_inherit(&f->options, &s->options);
+    flags_inherit(&f->configured, &s->configured);
     for (size_t i = 0; i < f->labels.n; i++)
         strv_add(&s->labels, f->labels.v[i]);
     state_take_paths(s, k->plan);

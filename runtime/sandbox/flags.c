@@ -23,17 +23,37 @@ static bool of_the_start(const char *flag)
     return str_starts(flag, "total-") || str_starts(flag, "startup-timeout=");
 }
 
+static void given_now(const struct options *o, struct strv *ret)
+{
+    for (size_t i = 0; i < o->given.n; i++)
+        if (!strv_has(&o->configured, o->given.v[i]))
+            strv_add(ret, o->given.v[i]);
+}
+
+void flags_own(const struct options *o, const struct state *s, struct strv *ret)
+{
+    AUTOSTRV struct strv given = { 0 };
+
+    given_now(o, &given);
+    for (size_t i = 0; i < s->options.n; i++)
+        if (!strv_has(&s->configured, s->options.v[i]) &&
+            !value_of(&given, s->options.v[i], strcspn(s->options.v[i], "=")))
+            strv_add(ret, s->options.v[i]);
+}
+
+void flags_inherit(const struct strv *from, struct strv *ret)
+{
+    for (size_t i = 0; i < from->n; i++)
+        if (!str_starts(from->v[i], "publish=") && !str_starts(from->v[i], "promote-on-stop="))
+            strv_add(ret, from->v[i]);
+}
+
 void flags_merge(const struct options *o, const struct state *s, struct strv *ret)
 {
     AUTOSTRV struct strv given = { 0 }, own = { 0 };
 
-    for (size_t i = 0; i < o->given.n; i++)
-        if (!strv_has(&o->configured, o->given.v[i]))
-            strv_add(&given, o->given.v[i]);
-    for (size_t i = 0; i < s->options.n; i++)
-        if (!strv_has(&s->configured, s->options.v[i]) &&
-            !value_of(&given, s->options.v[i], strcspn(s->options.v[i], "=")))
-            strv_add(&own, s->options.v[i]);
+    given_now(o, &given);
+    flags_own(o, s, &own);
     for (size_t i = 0; i < own.n; i++)
         strv_add(ret, own.v[i]);
     for (size_t i = 0; i < o->configured.n; i++) {

@@ -7,6 +7,10 @@
 #include "runtime/sandbox/options.h"
 #include "runtime/sandbox/state.h"
 
+/* Those of the record that a person gave, but for what is given anew now. */
+void flags_own(const struct options *o, const struct state *s, struct strv *ret);
+/* Those that a fork has of its source's: ports of the host and what a stop brings into the project are one sandbox's. */
+void flags_inherit(const struct strv *from, struct strv *ret);
 /* The flags of a start: the record's own, what is configured now, what is given now. */
 void flags_merge(const struct options *o, const struct state *s, struct strv *ret);
 /* What would be other than it runs with, as text; NULL: nothing. */

@@ -284,6 +284,32 @@ def test_flags_win(petri):
     assert r.out == "52\n" and "network limited" in r.talk
 
 
+def policy(life, *name):  # noqa: F811
+    return life.status(*name)["network"]["policy"]
+
+
+def test_a_fork_asks_the_configuration_anew(petri, life):  # noqa: F811
+    """What its source had from there is no flag that somebody gave."""
+    data = helpers.write(os.path.join(petri.base, "data", "f"), "there")
+    petri.file("petri.json", box(**{"network": "full", "mounts.extra": [os.path.dirname(data) + ":/data"],
+                                    "promotion.auto": "on-stop"}))
+    config(petri, "trust", "--yes").ok()
+    life.start("-e", "FOO=given", "s")
+    life.fork("--name", "b", "s")
+    assert policy(life, "b") == "full" and life.out("cat /data/f; echo $FOO", box="b") == "theregiven\n"
+    record = life("inspect", "b").ok().json
+    assert "env=FOO=given" in record["options"] and set(record["configured"]) <= set(record["options"])
+    config(petri, "untrust").ok()
+    life.fork("--name", "c", "s")
+    for name in ("b", "c"):
+        assert "mounts.extra" in life("restart", name).ok().talk
+        assert policy(life, name) == "limited"
+        assert life.out("cat /data/f; echo $FOO", box=name) == "given\n"
+    petri.file("petri.json", box(network="none"))
+    life("restart", "b").ok()
+    assert policy(life, "b") == "none"
+
+
 def test_agents(petri):
     user_file(petri, json.dumps({"agent": {"explore": {"sandbox": {"workspace_writable": False}}}}))
     script = "touch x 2>/dev/null && echo yes || echo no"
