@@ -7,6 +7,8 @@
 struct configured {
     const char *agent, *profile; /* flags; NULL: PETRI_AGENT, none */
     const char *workspace;       /* --workspace; NULL: the project around here */
+    const char *sandbox;         /* that there is already, its name; NULL: none */
+    const struct strv *recorded; /* its own flags, of earlier starts: locks hold for them, too */
     bool json, quiet;
     int status; /* of the program where something is wrong */
 };
@@ -19,6 +21,10 @@ struct config *configured_load(const struct configured *how, const struct paths 
 void configured_judge(struct config *c);
 /* One line about what waits for trust, and one for each value that a lock keeps out. */
 void configured_notes(const struct config *c);
+/* For commands that take nothing from the configuration: whether its locks let these flags be. 0, or the status
+ * after it said what is wrong. */
+int configured_check(const struct configured *how, const struct paths *paths,
+                     const struct strv *flags);
 /* For commands that read no configuration: says it where `enabled` is false, which does not concern them. */
 void configured_say_enabled(void);
 /* Adds what is configured to the options that flags have given; options that `c` has no flag for are left

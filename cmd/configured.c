@@ -192,6 +192,26 @@ void configured_say_enabled(void)
         say_enabled(c);
 }
 
+static int check_recorded(const struct config *c, const struct configured *how, struct err **e)
+{
+    return how->recorded ? config_check_flags(c, how->recorded, how->sandbox, e) : 0;
+}
+
+int configured_check(const struct configured *how, const struct paths *paths,
+                     const struct strv *flags)
+{
+    CLEANUP(config_free_p) struct config *conf = configured_load(how, paths, false, NULL);
+    struct err *e = NULL;
+
+    if (!conf)
+        return how->status;
+    if (config_check_flags(conf, flags, NULL, &e) < 0 || check_recorded(conf, how, &e) < 0)
+        return cmd_fail_err(how->status, e, how->json);
+    if (!how->quiet && !how->json)
+        say_enabled(conf);
+    return 0;
+}
+
 int configured_options(const struct cmd *c, const struct configured *how, const struct paths *paths,
                        struct options *o)
 {
@@ -201,7 +221,7 @@ int configured_options(const struct cmd *c, const struct configured *how, const 
 
     if (!conf)
         return how->status;
-    if (config_apply(conf, &o->given, take, &t, &e) < 0)
+    if (check_recorded(conf, how, &e) < 0 || config_apply(conf, &o->given, take, &t, &e) < 0)
         return cmd_fail_err(how->status, e, how->json);
     if (!how->quiet && (!how->json || cmd_keeps_notes())) {
         configured_notes(conf);

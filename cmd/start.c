@@ -12,6 +12,7 @@
 #include "cmd/config.h"
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
+#include "runtime/sandbox/flags.h"
 #include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/probe.h"
 
@@ -44,10 +45,12 @@ static void on_prepare(void)
     cmd_say("preparing the system's directory layer for user 0, once; this takes some seconds");
 }
 
-/* The configuration of the project that the sandbox is or will be of. */
-static int configure(const struct cmd *c, struct life *f, const char *id)
+/* The configuration of the project that the sandbox is or will be of. A fork takes what its source has, as far
+ * as locks let it. */
+static int configure(const struct cmd *c, struct life *f, const char *id, bool fork)
 {
     AUTOSTATE struct state s = { 0 };
+    AUTOSTRV struct strv own = { 0 }, inherited = { 0 };
     struct configured how = { .agent = f->agent,
                               .profile = f->profile,
                               .workspace = f->o.workspace,
@@ -55,9 +58,16 @@ static int configure(const struct cmd *c, struct life *f, const char *id)
                               .quiet = f->quiet,
                               .status = 125 };
 
-    if (id && state_read(&f->paths, id, &s, NULL) == 0 && s.project && !how.workspace)
-        how.workspace = s.project;
-    return configured_options(c, &how, &f->paths, &f->o);
+    if (id && state_read(&f->paths, id, &s, NULL) == 0) {
+        flags_own(&f->o, &s, &own);
+        flags_inherit(&own, &inherited);
+        how.recorded = fork ? &inherited : &own;
+        how.sandbox = s.name ? s.name : id;
+        if (!how.workspace)
+            how.workspace = s.project;
+    }
+    return fork ? configured_check(&how, &f->paths, &f->o.given)
+                : configured_options(c, &how, &f->paths, &f->o);
 }
 
 static int start_or_restart(const struct cmd *c, int argc, char **argv, bool restart)
@@ -85,7 +95,7 @@ static int start_or_restart(const struct cmd *c, int argc, char **argv, bool res
                  : sandbox_find_exact(&f.paths, word, f.o.workspace, &id, NULL);
     if (rc < 0 && restart)
         return life_fail(e, f.json);
-    if ((rc = configure(c, &f, id)))
+    if ((rc = configure(c, &f, id, false)))
         return rc;
     if (restart) {
         if (sandbox_check(&f.paths, id, &f.o, &e) < 0 || sandbox_stop(&f.paths, id, NULL, &e) < 0)
@@ -264,8 +274,8 @@ static int fork_run(const struct cmd *c, int argc, char **argv)
     if (!settle_process() || paths_find(&f.paths, &e) < 0 ||
         sandbox_find(&f.paths, f.n_words ? f.words[0] : NULL, NULL, &id, &e) < 0)
         return life_fail(e, f.json);
-    if (!f.quiet && !f.json)
-        configured_say_enabled();
+    if ((rc = configure(c, &f, id, true)))
+        return rc;
     rc = sandbox_fork(&f.paths, id, &f.o, n, s, &paused, &e);
     if (rc == 0)
         print_fork(&f, s, n, life_now_us() - from, paused);

@@ -33,15 +33,16 @@ static const char *switched(const char *word)
 }
 
 /* What a flag says, as the words of its key. */
-static void flag_words(const struct config_key *k, const struct strv *given, struct strv *ret)
+static void flag_words(const struct config_key *k, const char *option, const struct strv *given,
+                       struct strv *ret)
 {
-    size_t n = strlen(k->option);
+    size_t n = strlen(option);
     if (k->when) {
         strv_add(ret, k->when);
         return;
     }
     for (size_t i = 0; i < given->n; i++)
-        if (strncmp(given->v[i], k->option, n) == 0 && given->v[i][n] == '=')
+        if (strncmp(given->v[i], option, n) == 0 && given->v[i][n] == '=')
             strv_add(ret,
                      k->type == KEY_BOOL ? switched(given->v[i] + n + 1) : given->v[i] + n + 1);
     if (!key_is_list(k))
@@ -51,20 +52,42 @@ static void flag_words(const struct config_key *k, const struct strv *given, str
         }
 }
 
-static int check_locks(const struct config *c, const struct strv *given, struct err **e)
+static int check_lock(const struct config *c, size_t key, const char *option,
+                      const struct strv *flags, const char *sandbox, struct err **e)
 {
-    for (size_t i = 0; i < n_config_keys; i++) {
-        const struct config_key *k = &config_keys[i];
-        AUTOSTRV struct strv words = { 0 };
-        const char *lock;
-        if (!k->option || !given_has(given, k->option))
-            continue;
-        flag_words(k, given, &words);
-        if ((lock = config_lock(c, (int)i, &words)))
-            return err_new(e, ERR_DENIED, "--%s: sandbox.%s is locked by %s", k->option, k->name,
-                           lock);
+    const struct config_key *k = &config_keys[key];
+    AUTOSTRV struct strv words = { 0 };
+    AUTOFREE char *anew = NULL;
+    const char *lock;
+
+    if (!given_has(flags, option))
+        return 0;
+    flag_words(k, option, flags, &words);
+    if (!(lock = config_lock(c, (int)key, &words)))
+        return 0;
+    if (!sandbox)
+        return err_new(e, ERR_DENIED, "--%s: sandbox.%s is locked by %s", option, k->name, lock);
+    /* a switch can't be taken back, and of a list that is locked empty no value is right */
+    if (!k->when && strcmp(option, k->option) == 0 && (!key_is_list(k) || c->floor[key].words.n))
+        anew = str_printf("petri restart --%s VALUE %s gives it another, or ", option, sandbox);
+    return err_new(e, ERR_DENIED,
+                   "--%s: sandbox.%s is locked by %s, and sandbox '%s' has this flag from earlier; "
+                   "%spetri rm %s",
+                   option, k->name, lock, sandbox, anew ? anew : "", sandbox);
+}
+
+int config_check_flags(const struct config *c, const struct strv *flags, const char *sandbox,
+                       struct err **e)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < n_config_keys && rc == 0; i++) {
+        if (config_keys[i].option)
+            rc = check_lock(c, i, config_keys[i].option, flags, sandbox, e);
+        if (rc == 0 && config_keys[i].type == KEY_MAP) /* a file's name is no NAME=VALUE of env */
+            rc = check_lock(c, i, "env-file", flags, sandbox, e);
     }
-    return 0;
+    return rc;
 }
 
 /* Words that are right and can't be had in this version. */
@@ -171,7 +194,7 @@ int config_apply(const struct config *c, const struct strv *flags, config_sink *
 
     for (size_t i = 0; i < flags->n; i++)
         strv_add(&given, flags->v[i]);
-    if ((rc = check_locks(c, &given, e)) < 0)
+    if ((rc = config_check_flags(c, &given, NULL, e)) < 0)
         return rc;
     network = last_given(&given, "network");
     if (!network && policy->set && policy->words.n)

@@ -74,6 +74,10 @@ const char *config_origin(const struct config *c, size_t key);
  * no such option exists. `from` is "FILE:LINE:COLUMN: KEY". */
 typedef int config_sink(void *ctx, const char *option, const char *value, const char *from,
                         struct err **e);
+/* Fails where a lock forbids a flag ("memory=1G"): one of this command's, or of those that the record of
+ * `sandbox` has. */
+int config_check_flags(const struct config *c, const struct strv *flags, const char *sandbox,
+                       struct err **e);
 /* Hands every configured option to `sink`, but those that flags have given ("memory=1G"); flags add to lists.
  * Fails where a flag is locked, or where something configured can't be had. */
 int config_apply(const struct config *c, const struct strv *given, config_sink *sink, void *ctx,

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import helpers
-from life import life  # noqa: F401
+from life import life, one_line  # noqa: F401
 from test_config import BLOCK, config, schema_keys, user_file
 
 
@@ -308,6 +308,67 @@ def test_a_fork_asks_the_configuration_anew(petri, life):  # noqa: F811
     petri.file("petri.json", box(network="none"))
     life("restart", "b").ok()
     assert policy(life, "b") == "none"
+
+
+def test_locks_hold_for_recorded_flags(petri, life):  # noqa: F811
+    life.start("--network", "full", "--no-keep-alive", "s")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    life.start("--network", "none", "-p", f"{port}:80", "tight")
+    user = user_file(petri, box(**{"network": "none", "locked": ["network"]}))
+    one_line(life("restart", "tight").ok(125), "--publish: sandbox.network.publish is locked by", "petri rm tight")
+    life("fork", "tight").ok()  # it has no ports
+    for sub in ("restart", "fork"):
+        one_line(life(sub, "s").ok(125), "--network: sandbox.network.policy is locked by " + user, "'s'",
+                 "petri restart --network VALUE s", "petri rm s")
+    assert policy(life, "s") == "full"
+    life("stop", "s").ok()
+    for sub in ("start", "restart", "fork"):
+        one_line(life(sub, "s").ok(125), "--network: sandbox.network.policy is locked by " + user)
+    assert life.status("s")["state"] == "stopped" and len(life.ls()) == 3
+    life("restart", "--network", "none", "s").ok()
+    assert policy(life, "s") == "none"
+    life("fork", "s").ok()
+    life("stop", "s").ok()
+    user_file(petri, box(**{"locked": ["keep_alive"]}))
+    r = one_line(life("start", "s").ok(125), "--no-keep-alive: sandbox.keep_alive is locked by", "petri rm s")
+    assert "petri restart" not in r.talk
+
+
+def test_locks_hold_for_the_own_sandbox(petri, life):  # noqa: F811
+    """Whatever starts it: exec and tool as well as start."""
+    life.start("-e", "FOO=1")
+    life("stop").ok()
+    user_file(petri, box(enabled=True, locked=["env"]))
+    one_line(life("start").ok(125), "--env: sandbox.env is locked by", "petri rm ")
+    assert life.sh("true").rc
+    assert "--env: sandbox.env is locked by" in tool(petri, "bash", "--", "true").ok(125).talk
+    assert life.status()["state"] == "stopped"
+
+
+def test_locks_hold_for_a_forks_flags(petri, life):  # noqa: F811
+    user_file(petri, box(**{"limits.total.sandboxes": 1, "locked": ["limits"]}))
+    life.start("s")
+    one_line(life("fork", "--total-sandboxes", "9", "s").ok(125),
+             "--total-sandboxes: sandbox.limits.total.sandboxes is locked by")
+    r = life("fork", "--json", "--total-sandboxes", "9", "s").ok(125)
+    assert "is locked by" in r.json["error"]["message"]
+    assert life("fork", "s").rc and list(life.ls()) == ["s"]
+    user_file(petri, "{")
+    assert "config.json:1:" in life("fork", "s").ok(125).talk and list(life.ls()) == ["s"]
+
+
+def test_a_file_of_variables_is_locked_as_they_are(petri, life):  # noqa: F811
+    path = petri.file("vars", "FOO=1\n")
+    assert petri.sh("echo $FOO", "--env-file", path).ok().out == "1\n"
+    life.start("--env-file", path, "s")
+    life("stop", "s").ok()
+    user_file(petri, box(locked=["env"]))
+    for sub, words in (("run", ("--", "true")), ("start", ())):
+        r = one_line(petri.run("--env-file", path, *words, sub=sub).ok(125), "--env-file: sandbox.env is locked by")
+    assert "petri rm" not in r.talk
+    one_line(life("start", "s").ok(125), "--env-file: sandbox.env is locked by", "petri rm s")
 
 
 def test_agents(petri):

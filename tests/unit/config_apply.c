@@ -52,6 +52,10 @@ static const struct {
     { "{'sandbox':{'locked':['resources.memory']}}", "memory=1G,memory=3G", "", "is locked by" },
     { "{'sandbox':{'locked':['mounts.hide']}}", "hide=x", "", NULL },
     { "{'sandbox':{'locked':['image']}}", "image=x", "", "sandbox.image is locked by" },
+    { "{'sandbox':{'env':{'A':'1'},'locked':['env']}}", "env=A=1", "", NULL },
+    { "{'sandbox':{'env':{'A':'1'},'locked':['env']}}", "env-file=/f", "",
+      "--env-file: sandbox.env is locked by" },
+    { "{'sandbox':{'locked':['image']}}", "env-file=/f", "", NULL },
 };
 
 static void options(void)
@@ -82,6 +86,45 @@ static void options(void)
             CHECK(strstr(why, applied[i].error), "%s: %s", applied[i].user, why);
         else
             CHECK_STR(all.p ? all.p : "", applied[i].want);
+    }
+}
+
+/* Of a sandbox's record: what to do depends on whether another value can be given. */
+static const struct {
+    const char *user, *flag, *want; /* the message's end; NULL: it may stay */
+} recorded[] = {
+    { "{'sandbox':{'network':'none','locked':['network']}}", "network=full",
+      "'s' has this flag from earlier; petri restart --network VALUE s gives it another, or petri "
+      "rm s" },
+    { "{'sandbox':{'network':'full','locked':['network']}}", "network=none", NULL },
+    { "{'sandbox':{'locked':['keep_alive']}}", "no-keep-alive=", "earlier; petri rm s" },
+    { "{'sandbox':{'locked':['mounts']}}", "read-only=", NULL },
+    { "{'sandbox':{'locked':['mounts']}}", "volume=/a:/a", "earlier; petri rm s" },
+    { "{'sandbox':{'mounts':{'extra':['/b:/b']},'locked':['mounts']}}", "volume=/a:/a",
+      "earlier; petri restart --volume VALUE s gives it another, or petri rm s" },
+    { "{'sandbox':{'env':{'A':'1'},'locked':['env']}}", "env-file=/f", "earlier; petri rm s" },
+};
+
+static void records(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(recorded); i++) {
+        struct config_from from = { .system = "config.json" };
+        CLEANUP(config_free_p) struct config *c = NULL;
+        AUTOSTRV struct strv flags = { 0 };
+        AUTOFREE char *json = str_dup(recorded[i].user);
+        struct err *e = NULL;
+
+        for (char *q = json; *q; q++)
+            *q = *q == '\'' ? '"' : *q;
+        strv_add(&flags, recorded[i].flag);
+        CHECK(fs_write_atomic(AT_FDCWD, "config.json", json, strlen(json), 0644, NULL) == 0,
+              "file");
+        CHECK(config_load(&from, &c, NULL) == 0 && !c->mistakes.n, "%s", recorded[i].user);
+        int rc = config_check_flags(c, &flags, "s", &e);
+        AUTOFREE char *why = e ? err_text(e) : str_dup("");
+        err_free(e);
+        CHECK((rc < 0) == (recorded[i].want != NULL), "%s: %s", recorded[i].flag, why);
+        CHECK(!recorded[i].want || str_ends(why, recorded[i].want), "%s", why);
     }
 }
 
@@ -201,6 +244,7 @@ int main(void)
     check_scratch();
     table();
     options();
+    records();
     editing();
     unsetting();
     check_scratch_end();
