@@ -4,7 +4,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
-#include "cmd/cmd.h"
+#include "cmd/config.h"
 #include "cmd/life.h"
 #include "runtime/sandbox/control.h"
 #include "runtime/sandbox/net_rules.h"
@@ -190,6 +190,22 @@ static int log_run(const struct cmd *c, int argc, char **argv)
     return 0;
 }
 
+/* What a lock forbids at a start is forbidden later, too. */
+static int may_allow(const struct life *f, const char *id, const struct strv *rules)
+{
+    AUTOSTATE struct state s = { 0 };
+    AUTOSTRV struct strv flags = { 0 };
+    struct configured how = { .json = f->json, .quiet = true, .status = 1 };
+    struct err *e = NULL;
+
+    if (state_read(&f->paths, id, &s, &e) < 0)
+        return life_fail(e, f->json);
+    how.workspace = s.project;
+    for (size_t i = 0; i < rules->n; i++)
+        strv_addf(&flags, "allow-domain=%s", rules->v[i]);
+    return configured_check(&how, &f->paths, &flags);
+}
+
 static int rules_run(const struct cmd *c, int argc, char **argv)
 {
     CLEANUP(life_free_p) struct life f = { 0 };
@@ -197,6 +213,7 @@ static int rules_run(const struct cmd *c, int argc, char **argv)
     AUTOFREE char *id = NULL;
     bool allow = strcmp(c->name, "allow") == 0;
     struct err *e = NULL;
+    int status;
 
     if (life_parse(&f, c, argc, argv) < 0)
         return c->usage_exit;
@@ -204,7 +221,11 @@ static int rules_run(const struct cmd *c, int argc, char **argv)
         return cmd_usage(c, "what? like: petri net %s pypi.org", c->name);
     for (int i = 0; i < f.n_words; i++)
         strv_add(&rules, f.words[i]);
-    if (find_box(&f, NULL, &id, &e) < 0 || sandbox_net_rules(&f.paths, id, allow, &rules, &e) < 0)
+    if (find_box(&f, NULL, &id, &e) < 0)
+        return life_fail(e, f.json);
+    if (allow && (status = may_allow(&f, id, &rules)))
+        return status;
+    if (sandbox_net_rules(&f.paths, id, allow, &rules, &e) < 0)
         return life_fail(e, f.json);
     return f.json ? show(&f, id) : 0;
 }

@@ -359,6 +359,24 @@ def test_locks_hold_for_a_forks_flags(petri, life):  # noqa: F811
     assert "config.json:1:" in life("fork", "s").ok(125).talk and list(life.ls()) == ["s"]
 
 
+@pytest.mark.parametrize("lock", ["network", "network.allow"])
+def test_locks_hold_for_rules_that_come_later(petri, life, lock):  # noqa: F811
+    user_file(petri, box(**{"network.policy": "allowlist", "network.allow": ["a.example"], "locked": [lock]}))
+    life.start("s")
+    for running in (True, False):
+        for rule in ("1.1.1.1", "*.com"):
+            one_line(life("net", "allow", "-s", "s", "a.example", rule).ok(1),
+                     "--allow-domain: sandbox.network.allow is locked by")
+        life("net", "allow", "-s", "s", "a.example").ok()
+        life("net", "deny", "-s", "s", "b.example" if running else "c.example").ok()
+        if running:
+            assert life.status("s")["network"]["rules"]["allow"] == ["a.example"]
+            life("stop", "s").ok()
+    life("start", "s").ok()
+    rules = life.status("s")["network"]["rules"]
+    assert rules["allow"] == ["a.example"] and rules["deny"] == ["b.example", "c.example"]
+
+
 def test_a_file_of_variables_is_locked_as_they_are(petri, life):  # noqa: F811
     path = petri.file("vars", "FOO=1\n")
     assert petri.sh("echo $FOO", "--env-file", path).ok().out == "1\n"
