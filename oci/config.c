@@ -16,6 +16,10 @@ static const char *const masked[] = {
     "/proc/key-users",
     "/proc/keys",
     "/proc/kcore",
+    /* of all processes of the machine: a channel from one sandbox to another */
+    "/proc/locks",
+    /* everybody may write here; each trigger takes the kernel milliseconds to close, which no signal ends */
+    "/proc/pressure",
     "/proc/scsi",
     "/proc/timer_list",
     "/proc/timer_stats",
@@ -55,6 +59,8 @@ static const char *const masked_from_root[] = {
     "/proc/vmallocinfo",
     "/proc/vmstat",
     "/proc/zoneinfo",
+    "/sys/class/zram-control", /* to read it makes a device */
+    "/sys/power",
 };
 
 static const char *const readonly[] = { "/proc/sys", "/proc/irq", "/proc/bus", "/proc/fs",
@@ -115,9 +121,10 @@ static void add_mounts(struct jsonw *w, const struct bundle *b, unsigned weak,
 {
     jw_arr(w, "mounts");
     add_mount(w, "/proc", "proc", "proc", "nosuid,noexec,nodev");
-    add_mount(w, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
+    add_mount(w, "/dev", "tmpfs", "tmpfs",
+              "nosuid,noexec,strictatime,mode=755,size=64k,nr_inodes=256");
     add_mount(w, "/dev/pts", "devpts", "devpts",
-              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+              "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,max=256");
     add_mount(w, "/dev/shm", "tmpfs", "tmpfs",
               "nosuid,noexec,nodev,mode=1777,size=64m,nr_inodes=4096");
     add_mount(w, "/dev/mqueue", "mqueue", "mqueue", "nosuid,noexec,nodev");

@@ -5,9 +5,11 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "base/fs.h"
 #include "image/host/system.h"
@@ -184,4 +186,48 @@ int host_socket_trees(const struct plan_mounts *mounts, struct strv *ret_overlay
     if (ask_kernel(mounts, ret_overlay))
         return 0;
     return host_socket_trees_in("/proc/net/unix", mounts, ret_overlay, e);
+}
+
+/* Asked with a type that most are not of: nobody has to accept a connection. */
+static bool is_live(int dir, const char *name)
+{
+    AUTOCLOSE int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
+
+    return n >= (int)sizeof a.sun_path || connect(s, (struct sockaddr *)&a, sizeof a) == 0 ||
+           (errno != ECONNREFUSED && errno != ENOENT && errno != EACCES);
+}
+
+enum { LOOK_AT_MOST = 100000, DEPTH = 100 };
+
+static bool live_below(int fd, unsigned depth, unsigned *left)
+{
+    DIR *d = depth > DEPTH ? NULL : fs_list(fd);
+    struct dirent *de;
+    bool found = false;
+
+    while (d && !found && *left > 0 && (de = fs_next(d))) {
+        bool dir = de->d_type == DT_DIR, unsure = de->d_type == DT_UNKNOWN;
+        AUTOCLOSE int sub = -1;
+        (*left)--;
+        if (dir || unsure)
+            sub = openat(dirfd(d), de->d_name,
+                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (sub >= 0)
+            found = live_below(sub, depth + 1, left);
+        else if (de->d_type == DT_SOCK || unsure)
+            found = is_live(dirfd(d), de->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+bool host_socket_below(const char *path)
+{
+    AUTOCLOSE int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    unsigned left = LOOK_AT_MOST;
+
+    return fd >= 0 && live_below(fd, 0, &left);
 }

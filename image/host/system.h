@@ -15,6 +15,9 @@
 int host_system_mounts(const char *home, bool root_construction, struct plan_mounts *ret,
                        struct err **e);
 
+/* Whether somebody listens on a socket in the directory, of the first 100,000 names: services with a network or mount
+ * namespace of their own are in no table. */
+bool host_socket_below(const char *path);
 /* The dst of every bind in `mounts` that can't be a plain bind because a socket of the host lies
  * in it: such a tree must come in as an overlay lower, where the kernel refuses sockets. Call it
  * with system and tool-chain mounts together; where it can't be told, all of them. */

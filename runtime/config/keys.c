@@ -18,7 +18,7 @@ const struct config_key config_keys[] = {
     { "resources.memory", KEY_SIZE, SENSE_LESS, NULL, 4 * M, 0, "2G", "memory", NULL,
       "memory, without extra swap" },
     { "resources.cpus", KEY_CPUS, SENSE_LESS, NULL, 0, 0, "2.0", "cpus", NULL, "processors" },
-    { "resources.pids", KEY_INT, SENSE_LESS, NULL, 4, 4194304, "256", "pids-limit", NULL,
+    { "resources.pids", KEY_INT, SENSE_LESS, NULL, 8, 4194304, "256", "pids-limit", NULL,
       "processes and threads" },
     { "resources.disk", KEY_SIZE, SENSE_LESS, NULL, 1 * M, 0, "10G", "disk", NULL,
       "all that is written; a one-shot run has half of its memory unless this is set" },

@@ -242,10 +242,11 @@ static void imply_allowlist(struct loader *l, struct setting *into, const struct
     if (policy->set || !(allow->words.n || old->set))
         return;
     strv_add(&words, "allowlist");
-    put(l, into, &(struct value){ .key = key_find("network"),
-                               .words = &words,
-                               .from = allow->words.n ? allow->from.v[0] : old->from.v[0],
-                               .layer = allow->words.n ? allow->layer : old->layer });
+    put(l, into,
+        &(struct value){ .key = key_find("network"),
+                         .words = &words,
+                         .from = allow->words.n ? allow->from.v[0] : old->from.v[0],
+                         .layer = allow->words.n ? allow->layer : old->layer });
 }
 
 static void add_files(struct loader *l, enum config_layer up_to, struct setting *into)

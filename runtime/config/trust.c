@@ -22,8 +22,8 @@ bool trust_has(const char *data, const char *path, const char *text, size_t len)
     if (lstat(copy, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
         (size_t)st.st_size != head + len)
         return false;
-    return fs_read(AT_FDCWD, copy, head + len, &have, &n, NULL) == 0 &&
-           n == head + len && memcmp(have, path, head - 1) == 0 && have[head - 1] == '\n' &&
+    return fs_read(AT_FDCWD, copy, head + len, &have, &n, NULL) == 0 && n == head + len &&
+           memcmp(have, path, head - 1) == 0 && have[head - 1] == '\n' &&
            memcmp(have + head, text, len) == 0;
 }
 

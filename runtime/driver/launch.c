@@ -98,7 +98,7 @@ static int arrange_fds(struct self *s, int userns, int netns, int ready, struct 
     for (int i = 0; i < 3; i++) {
         int fd = fcntl(idle[i > 0], F_DUPFD_CLOEXEC, 64);
         if (fd < 0 || dup2(fd, i) < 0)
-            return err_sys(e, "stdio of the launcher");
+            return err_sys(e, "open files for the sandbox (ulimit -n should be 256 or more)");
     }
     for (size_t i = 0; i < n_fds; i++)
         if (dup3(high[i], FD_INIT + (int)i, i ? O_CLOEXEC : 0) < 0)
@@ -215,6 +215,7 @@ static int launcher_main(struct self *s, pid_t parent, struct err **e)
     }
     if ((rc = rootfs_build(&r, e)) < 0 || (rc = holder_net(&h, &netns, e)) < 0)
         return rc;
+    die_with_parent(parent); /* acting as others took it away */
     if (l->feed >= 0 && (rc = holder_ready(&h, &ready, e)) < 0)
         return rc;
     if (l->feed >= 0)

@@ -36,27 +36,28 @@ static void add(struct guards *g, char *path, bool ro)
     g->v[g->n++] = (struct guard){ path, ro };
 }
 
-/* `rel` of what is seen at `place`, and what leads there; "" is all of it. */
-static void guard(struct guards *g, const char *place, const char *rel)
+/* `rel` of what is seen at `place`, if it is to be read-only, and what leads there; "" is all of it. */
+static void guard(struct guards *g, const char *place, const char *rel, bool ro)
 {
     rel += strspn(rel, "/");
     for (const char *s = strchr(rel, '/'); s; s = strchr(s + 1, '/'))
         add(g, str_printf("%s/%.*s", place, (int)(s - rel), rel), false);
-    add(g, *rel ? path_join(place, rel) : str_dup(place), true);
+    if (ro)
+        add(g, *rel ? path_join(place, rel) : str_dup(place), true);
 }
 
 /* A volume may show the project, or a part of it, once more. */
 static void guard_volume(struct guards *g, const struct plan *p, const struct plan_mount *m,
-                         const char *protected)
+                         const char *path, bool ro)
 {
     AUTOFREE char *twin = rootfs_twin(p, m->dst);
-    const char *rel = path_below(protected, m->src) ? protected + strlen(m->src) : "";
+    const char *rel = path_below(path, m->src) ? path + strlen(m->src) : "";
 
-    if (!path_below(protected, m->src) && !path_below(m->src, protected))
+    if (!path_below(path, m->src) && !path_below(m->src, path))
         return;
-    guard(g, m->dst, rel);
+    guard(g, m->dst, rel, ro);
     if (twin)
-        guard(g, twin, rel);
+        guard(g, twin, rel, ro);
 }
 
 /* What is above comes first; of the same path the read-only one. */
@@ -77,6 +78,8 @@ static int mount_one(int root, const struct guard *g, struct err **e)
         errno = ELOOP; /* the name must lead to what was meant */
         close_p(&at);
     }
+    if (at < 0 && !g->ro)
+        return 0; /* what it leads to is not there either, or tells */
     if (at < 0)
         return err_new(e, ERR_DENIED,
                        "'%s' is to be protected (mounts.readonly, --protect) and can't be: %s; the "
@@ -88,19 +91,27 @@ static int mount_one(int root, const struct guard *g, struct err **e)
     return 0;
 }
 
+static void guard_all(struct guards *g, const struct plan *p, const char *rel, bool ro)
+{
+    AUTOFREE char *path = path_join(p->project, rel);
+
+    guard(g, p->project, rel, ro);
+    guard(g, p->workspace, rel, ro);
+    for (size_t i = 0; i < p->mounts.n; i++)
+        if (p->mounts.v[i].user)
+            guard_volume(g, p, &p->mounts.v[i], path, ro);
+}
+
 int rootfs_protect(const struct plan *p, int root, struct err **e)
 {
     CLEANUP(guards_free_p) struct guards g = { 0 };
     int rc = 0;
 
-    for (size_t i = 0; i < p->readonly.n; i++) {
-        AUTOFREE char *path = path_join(p->project, p->readonly.v[i]);
-        guard(&g, p->project, p->readonly.v[i]);
-        guard(&g, p->workspace, p->readonly.v[i]);
-        for (size_t k = 0; k < p->mounts.n; k++)
-            if (p->mounts.v[k].user)
-                guard_volume(&g, p, &p->mounts.v[k], path);
-    }
+    for (size_t i = 0; i < p->readonly.n; i++)
+        guard_all(&g, p, p->readonly.v[i], true);
+    /* in the live directory a hidden name would be seen at the next start under another one */
+    for (size_t i = 0; i < p->hide.n && p->mode == WORKSPACE_BIND; i++)
+        guard_all(&g, p, p->hide.v[i], false);
     if (g.n)
         qsort(g.v, g.n, sizeof *g.v, order);
     for (size_t i = 0; i < g.n && rc == 0; i++)

@@ -43,8 +43,8 @@ static int take_limits(const struct options *o, struct plan *p, struct err **e)
         return err_new(e, ERR_INVALID, "--memory %s: less than 4M can't start anything", o->memory);
     if (o->disk && p->disk.value < 1 << 20)
         return err_new(e, ERR_INVALID, "--disk %s: less than 1M can't start anything", o->disk);
-    if (o->pids && p->pids.value < 4)
-        return err_new(e, ERR_INVALID, "--pids-limit %s: fewer than 4 can't start anything",
+    if (o->pids && p->pids.value < 8)
+        return err_new(e, ERR_INVALID, "--pids-limit %s: fewer than 8 can't start anything",
                        o->pids);
     if (o->timeout && (rc = parse_duration(o->timeout, &p->timeout_ms, e)) < 0)
         return err_wrap(e, "--timeout");

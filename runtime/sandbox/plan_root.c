@@ -153,7 +153,8 @@ int plan_judge_sockets(struct plan *p, struct err **e)
         return rc;
     for (size_t i = 0; i < p->mounts.n; i++) {
         struct plan_mount *m = &p->mounts.v[i];
-        if (m->kind != MOUNT_BIND || !strv_has(&trees, m->dst))
+        if (m->kind != MOUNT_BIND ||
+            !(strv_has(&trees, m->dst) || (m->user && host_socket_below(m->src))))
             continue;
         if (m->user)
             return err_new(e, ERR_DENIED,
@@ -170,7 +171,7 @@ int plan_judge_sockets(struct plan *p, struct err **e)
         plan_mounts_free_p(&one);
         if (rc < 0)
             return rc;
-        if (hit.n)
+        if (hit.n || host_socket_below(p->project))
             return err_new(e, ERR_DENIED,
                            "--workspace-mode bind: a socket of a running service lies in '%s'; "
                            "use overlay or copy",

@@ -18,6 +18,7 @@
 #include "base/fs.h"
 #include "runtime/init/proto.h"
 #include "runtime/sandbox/keeper.h"
+#include "runtime/sandbox/layers.h"
 #include "runtime/sandbox/state.h"
 #include "runtime/sandbox/store_lock.h"
 #include "runtime/sandbox/totals.h"
@@ -192,7 +193,8 @@ static int start(struct keeper *k, struct err **e)
     if ((rc = streams_open(&k->streams, k->req->in, &k->req->out, &k->req->err, k->req->plan->tty,
                            stdio, e)) < 0)
         return rc;
-    if (send_request(k, stdio) < 0)
+    /* where nobody is there any more, the launcher says why */
+    if (send_request(k, stdio) < 0 && errno != EPIPE && errno != ECONNRESET)
         rc = err_sys(e, "hand over the command");
     for (int i = 0; i < 3; i++)
         close_p(&stdio[i]);
@@ -308,7 +310,8 @@ int sandbox_run(struct run_req *r, struct run_result *ret, struct err **e)
 void sandbox_sweep(const struct paths *paths)
 {
     (void)cgroup_sweep(NULL);
-    state_sweep(paths);
+    if (state_sweep(paths))
+        (void)layers_remove_unreferenced(paths, NULL);
     totals_sweep(paths);
 }
 

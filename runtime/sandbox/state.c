@@ -218,10 +218,11 @@ static void sweep_keepers(const struct paths *paths)
         (void)fs_remove_tree(AT_FDCWD, lost, NULL);
 }
 
-void state_sweep(const struct paths *paths)
+bool state_sweep(const struct paths *paths)
 {
     DIR *d = open_top(paths);
     struct dirent *de;
+    bool any = false;
 
     while (d && (de = readdir(d))) {
         AUTOFREE char *dir = state_dir(paths, de->d_name), *record = path_join(dir, "state.json");
@@ -237,10 +238,12 @@ void state_sweep(const struct paths *paths)
         }
         remove_lost_links(paths, de->d_name);
         (void)inside_remove(dir, NULL);
+        any = true;
     }
     if (d)
         closedir(d);
     sweep_keepers(paths);
+    return any;
 }
 
 static int by_age(const void *a, const void *b)

@@ -67,7 +67,7 @@ int state_read(const struct paths *paths, const char *id, struct state *ret, str
 int state_text(const struct paths *paths, const char *id, char **ret, struct err **e);
 /* Record, links, directory; layers stay until the next sweep. The caller holds the lock. */
 int state_remove(const struct paths *paths, const char *id, struct err **e);
-/* Removes what runs and keepers that were killed left. */
-void state_sweep(const struct paths *paths);
+/* Removes what runs and keepers that were killed left; true: a sandbox that may have layers was among it. */
+bool state_sweep(const struct paths *paths);
 /* Every sandbox with a record, by time of creation; the caller frees the array and its members. */
 int state_list(const struct paths *paths, struct state **ret, size_t *ret_n, struct err **e);

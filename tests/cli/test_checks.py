@@ -215,6 +215,9 @@ ROWS = [
     Row("F04", "cat /proc/kcore /proc/keys /proc/key-users /proc/timer_list /proc/latency_stats "
         "/proc/sched_debug 2>/dev/null | wc -c; ls -A /proc/acpi /proc/scsi /sys/firmware 2>/dev/null | grep -v :",
         out_has(r"\ASTARTED\n0\n*\Z"), ["masks"]),
+    # of all processes of the machine, and open to be written by everybody
+    Row("F04-everybody", "cat /proc/locks /proc/pressure/* 2>/dev/null; find /proc/pressure /proc/locks -type f 2>/dev/null; true",
+        out_has(r"\ASTARTED\n\n*\Z"), ["masks"]),
     # the names of files that the host has in its loop devices
     Row("F04-block", "ls -A /sys/devices/virtual/block /sys/devices/virtual/dmi 2>/dev/null | grep -v :; "
         "cat /sys/block/*/loop/backing_file 2>/dev/null; true", out_has(r"\ASTARTED\n\n*\Z"),

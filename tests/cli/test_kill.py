@@ -171,3 +171,34 @@ def test_concurrent_runs_survive_a_sweep(petri):
         petri.run("--", "true").ok()
     out, err = live.communicate(b"\n", timeout=10)
     assert (live.returncode, out) == (0, b"x\n"), err
+
+
+def test_killed_while_it_would_be_kept(petri):
+    """What it wrote has no sandbox to belong to, and goes with the next command."""
+    petri.own_store(kept=True)
+    p = petri.start("--keep", "--", "sh", "-c", "head -c 4M /dev/zero >big; echo up; sleep 300", stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL)
+    assert p.stdout.readline() == b"up\n"
+    p.kill()
+    p.wait()
+    p.stdout.close()
+    changes = os.path.join(petri.store, "changes")
+    assert os.listdir(changes)
+
+    def gone():
+        petri.run("--", "true").ok()
+        return not os.listdir(changes)
+    wait_for(gone, what="its layers to go")
+
+
+def test_a_stopped_launcher_dies_too(petri):
+    """It is asked to die with its parent, and acting as somebody else on the way does not make it forget."""
+    p = petri.start("--", "sh", "-c", "echo up; sleep 300", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert p.stdout.readline() == b"up\n"
+    stat = [open(f"/proc/{x}/stat", encoding="utf-8", errors="replace").read().split() for x in descendants(p.pid)]
+    (launcher,) = [int(x[0]) for x in stat if x[3] == str(p.pid) and "gateway" not in x[1]]
+    os.kill(launcher, signal.SIGSTOP)
+    p.kill()
+    p.wait()
+    p.stdout.close()
+    wait_for(lambda: not os.path.exists(f"/proc/{launcher}") or launcher not in descendants(), what="its end")

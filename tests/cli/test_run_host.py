@@ -249,3 +249,33 @@ def test_a_service_in_a_system_tree_is_dead_inside(petri, kind, name):
         os.chdir(here)
         shutil.rmtree(d)
     assert "CONNECTED" not in r.out and "refused" in r.out, r
+
+
+SERVE = ("import socket, sys\ns = socket.socket(socket.AF_UNIX, getattr(socket, sys.argv[2]))\ns.bind(sys.argv[1])\n"
+         "if sys.argv[2] != 'SOCK_DGRAM': s.listen(4)\nprint('up', flush=True)\nsys.stdin.read()\n")
+
+
+@pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_SEQPACKET", "SOCK_DGRAM"])
+def test_a_service_with_namespaces_of_its_own(petri, kind):
+    """As a container has them: its sockets are in no table here, and still reached by their path."""
+    shared = os.path.join(petri.base, "shared")
+    os.makedirs(shared + "/deep")
+    os.chmod(shared, 0o777)
+    project = os.path.join(shared, "deep")
+    path = os.path.join(project, "s")
+    argv = ["unshare", "-n" if os.getuid() == 0 else "-Urn", "python3", "-c", SERVE, path, kind]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout.readline() == "up\n"
+        for flags in (("-v", f"{shared}:/x"), ("--workspace", project, "--workspace-mode", "bind")):
+            r = petri.run(*flags, "--", "echo", "ran").ok(125)
+            assert "socket of a running service" in r.talk and "ran" not in r.out, r
+        server.stdin.close()
+    # what nobody serves any more is only a name
+    petri.run("-v", f"{shared}:/x", "--", "test", "-S", "/x/deep/s").ok()
+    petri.run("--workspace", project, "--workspace-mode", "bind", "--", "true").ok()
+
+
+def test_dev_has_an_end(petri):
+    """Nothing else limits what an ordinary user's sandbox could put there."""
+    script = "i=0; while [ $i -lt 2000 ] && true 2>/dev/null >/dev/x$i; do i=$((i+1)); done; echo $i"
+    assert int(petri.sh(script, "-u", "0").ok().out) < 256

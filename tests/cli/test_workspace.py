@@ -621,3 +621,12 @@ def test_keep_with_a_name_taken(petri):
     petri.run("--keep", "--name", "box", "--", "true").ok()
     r = petri.run("--keep", "--name", "box", "--", "echo", "ran").ok(125)
     assert "box" in r.talk and r.out == ""
+
+
+def test_what_is_hidden_keeps_its_name_in_bind(petri):
+    """In the live directory a name that is moved would be seen at the next start."""
+    petri.file("sec/k/key", CANARY)
+    flags = ("--workspace-mode", "bind", "--hide", "sec/k")
+    r = petri.sh("mv sec sec2; mv sec/k sec/j; cat sec*/*/* 2>/dev/null; mkdir new && mv new new2 && ls", *flags).ok()
+    assert "new2" in r.out and "sec2" not in r.out and CANARY not in r.out, r
+    assert CANARY not in petri.sh("cat sec*/*/* 2>/dev/null; true", *flags).ok().out
