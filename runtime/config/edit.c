@@ -35,18 +35,67 @@ static bool only_space(const char *text, size_t from, size_t to)
     return strspn(text + from, " \t\r") >= to - from;
 }
 
+/* Where the comment that begins at `at` ends, one of a line before its end of line; `at` where none begins. */
+static size_t comment_end(const struct jsonc *j, size_t at)
+{
+    const char *p = j->text + at, *end;
+    size_t left = j->len - at;
+
+    if (*p != '/')
+        return at;
+    if (p[1] == '/')
+        return (end = memchr(p, '\n', left)) ? (size_t)(end - j->text) : j->len;
+    end = memmem(p + 2, left - 2, "*/", 2);
+    return (size_t)(end + 2 - j->text);
+}
+
 /* After the last value: is there a comma already? Comments may hold commas that are none. */
 static bool comma_after(const struct jsonc *j, size_t from, size_t to)
 {
-    for (size_t i = from; i < to; i++) {
-        if (j->text[i] == '/' && j->text[i + 1] == '/')
-            i += strcspn(j->text + i, "\n") - 1;
-        else if (j->text[i] == '/')
-            i = (size_t)(strstr(j->text + i + 2, "*/") + 1 - j->text);
-        else if (j->text[i] == ',')
+    while (from < to) {
+        size_t end = comment_end(j, from);
+        if (j->text[from] == ',')
             return true;
+        from = end > from ? end : from + 1;
     }
     return false;
+}
+
+/* The end of line that the file has. */
+static const char *newline(const struct jsonc *j)
+{
+    const char *nl = memchr(j->text, '\n', j->len);
+    return nl && nl > j->text && nl[-1] == '\r' ? "\r\n" : "\n";
+}
+
+/* Another value. Comments in the old one stay: inside the new one where it is a list, else before it. */
+static void replace(const struct edit *x, uint32_t node, const char *value)
+{
+    const struct jsonc_node *n = &x->j->nodes[node];
+    const char *text = x->j->text;
+    AUTOFREE char *outer = indent_of(text, n->start);
+    AUTOSTR struct str with = STR_INIT;
+    size_t head = value[0] == '[' || value[0] == '{';
+
+    str_addn(&with, value, head);
+    for (size_t i = n->start, end; i < n->end; i = end) {
+        if ((end = comment_end(x->j, i)) > i) {
+            str_add(&with, with.len == 1 ? " " : "");
+            str_addn(&with, text + i, end - i);
+            if (text[i + 1] == '/')
+                str_addf(&with, "\n%s  ", outer);
+            else
+                str_addc(&with, ' ');
+            continue;
+        }
+        if (text[end++] == '"') {
+            while (text[end] != '"')
+                end += text[end] == '\\' ? 2 : 1;
+            end++;
+        }
+    }
+    str_add(&with, value + head);
+    splice(x, n->start, n->end, with.p);
 }
 
 /* A new member at the end of an object. */
@@ -66,16 +115,20 @@ static void insert(const struct edit *x, uint32_t object, const char *name, cons
     bool aligned = last && only_space(j->text, key_line, j->nodes[last].start);
     AUTOFREE char *inner =
         aligned ? indent_of(j->text, j->nodes[last].start) : str_printf("%s  ", outer);
+    const char *nl = newline(j);
 
     if (own_line) { /* comments behind the last value stay with it */
         str_addn(x->out, j->text, end);
         str_add(x->out, comma ? "" : ",");
         str_addn(x->out, j->text + end, line - end);
-        str_addf(x->out, "%s\"%s\": %s%s\n", inner, name, value, last && comma ? "," : "");
+        str_addf(x->out, "%s\"%s\": %s%s%s", inner, name, value, last && comma ? "," : "", nl);
         str_addn(x->out, j->text + line, j->len - line);
-    } else if (!last) {
-        AUTOFREE char *member = str_printf("\n%s\"%s\": %s\n%s", inner, name, value, outer);
-        splice(x, end, brace, member);
+    } else if (!last) { /* comments may be all that it holds */
+        AUTOFREE char *member = str_printf("%s%s\"%s\": %s%s%s", nl, inner, name, value, nl, outer);
+        size_t at = brace;
+        while (at > end && strchr(" \t\r", j->text[at - 1]))
+            at--;
+        splice(x, at, brace, member);
     } else {
         AUTOFREE char *member = str_printf("%s \"%s\": %s", comma ? "" : ",", name, value);
         size_t at = comma ? brace : end;
@@ -112,7 +165,7 @@ int config_edit(const char *text, size_t len, size_t key, const char *value, str
         if (!found && !dot && config_other_spelling(config_keys[key].name))
             found = jsonc_get(&j, at, config_other_spelling(config_keys[key].name));
         if (found && !dot) {
-            splice(&x, j.nodes[found].start, j.nodes[found].end, value);
+            replace(&x, found, value);
             return 0;
         }
         if (!found || j.nodes[found].type != JSON_OBJECT)
