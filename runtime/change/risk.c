@@ -51,8 +51,10 @@ const struct risk_rule risk_rules[] = {
       ".pre-commit-config.y*ml .pre-commit-hooks.y*ml .overcommit.yml .lintstagedrc* "
       "lint-staged.config.*",
       "programs that run at the next commit" },
-    { "petri-config", RISK_REFUSE, "petri.json petri.jsonc wonopcode.json wonopcode.jsonc .petri",
-      "petri's own rules for this project" },
+    { "petri-config", RISK_REFUSE,
+      "petri.json petri.jsonc wonopcode.json wonopcode.jsonc petri/config.json "
+      "wonopcode/config.json wonopcode/config.jsonc .petri",
+      "petri's own rules, for a project or for all of a user's" },
     { "tool-binaries", RISK_REFUSE,
       ".venv/bin venv/bin .venv/scripts venv/scripts .venv/pyvenv.cfg venv/pyvenv.cfg "
       "node_modules/.bin sitecustomize.py "

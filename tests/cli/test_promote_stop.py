@@ -51,6 +51,34 @@ def test_stop_promotes_what_is_harmless(auto):
     assert not os.path.exists(os.path.join(auto.project, "d"))
 
 
+OWN_RULES = ["petri.json", "a/petri.jsonc", "a/wonopcode.json", "petri/config.json", "a/b/.config/petri/config.json",
+             "wonopcode/wonopcode.jsonc", "wonopcode/config.json", "a/wonopcode/config.jsonc"]
+
+
+def test_petris_own_rules_stay(auto):
+    """Those of the user too, who may keep them in a repository."""
+    auto.start()
+    auto.sh("echo x >a.txt; " + "".join(f"mkdir -p $(dirname {n}); echo '{{ }}' >{n}; " for n in OWN_RULES)).ok()
+    r = auto("promote", "-y")
+    assert host(auto, "a.txt") == "x\n", r
+    r = auto("stop").ok()
+    for name in OWN_RULES:
+        assert f"stays in the sandbox: {name} (" in r.out and host(auto, name) != "{ }\n", (name, r)
+    flags = {c["path"]: [f["code"] for f in c["flags"]] for c in auto("diff", "--json").ok().json["changes"]}
+    assert all("petri-config" in flags[n] for n in OWN_RULES) and len(flags) == len(OWN_RULES), flags
+
+
+def test_a_users_rules_in_a_project_stay(auto):
+    """The project is where the user's configuration lies."""
+    top = os.path.join(auto.petri.home, ".config")
+    before = helpers.read(top + "/petri/config.json")
+    auto("start", cwd=top).ok()
+    auto.sh("mkdir -p petri; echo '{\"sandbox\":{\"enabled\":false}}' >petri/config.json; echo x >fine", cwd=top).ok()
+    auto("promote", "-y", cwd=top)
+    r = auto("stop", cwd=top).ok()
+    assert helpers.read(top + "/petri/config.json") == before and os.path.exists(top + "/fine"), r
+
+
 def test_json(auto):
     auto.start()
     auto.sh("echo x >a; echo x >.envrc").ok()
