@@ -220,7 +220,7 @@ static int mark_content(const struct changeset *c, struct change *ch, struct err
     if (f.shebang && !(ch->new_mode & S_IXUSR))
         hit(ch, "shebang", NULL);
     if (ch->lines_deleted > MANY ||
-        (ch->new_mode && ch->lines_deleted >= SOME && ch->lines_deleted * 5 > f.old_lines))
+        (ch->lines_deleted >= SOME && ch->lines_deleted * 5 > f.old_lines))
         hit(ch, "many-deletions",
             str_printf("%llu of %llu lines", (unsigned long long)ch->lines_deleted,
                        (unsigned long long)f.old_lines));

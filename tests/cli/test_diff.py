@@ -475,15 +475,17 @@ def test_flags_first(world):
 
 
 def test_flags_by_content(world):
-    commit(world, **{"big.txt": "x\n" * 200, "half.txt": "x\n" * 40, "test_a.py": "def test_a():\n    pass\n",
+    commit(world, **{"big.txt": "x\n" * 200, "half.txt": "x\n" * 40, "whole.txt": "x\n" * 40,
+                     "few.txt": "x\n" * 9, "test_a.py": "def test_a():\n    pass\n",
                      "package.json": "{}\n", "package-lock.json": "{}\n", "go.mod": "m\n", "go.sum": "s\n"})
-    Made(world).run(r"""head -100 big.txt >x; mv x big.txt; head -20 half.txt >x; mv x half.txt; rm test_a.py
+    Made(world).run(r"""head -100 big.txt >x; mv x big.txt; head -20 half.txt >x; mv x half.txt; rm test_a.py whole.txt few.txt
         echo 2 >package-lock.json; echo 2 >go.mod; echo 2 >go.sum; ln -s ../../up up; ln -s sub/../../x mixed; ln -s a ok
         mkdir d; ln -s ../a d/ok; ln -s .git/config g; ln -s d .github; printf '#!/bin/sh\n' >script; mkfifo pipe
         printf 'a\xe2\x80\x8bb\n' >zero-width; echo '-----BEGIN OPENSSH PRIVATE KEY-----' >k
         mkdir bare; git init -q --bare bare; echo 'é — ok 👩‍👩‍👧' >fine; chmod u+s fine""")
     found = flags(world)
     assert found["big.txt"] == ["many-deletions"] and found["half.txt"] == ["many-deletions"]
+    assert found["whole.txt"] == ["many-deletions"] and "few.txt" not in found
     assert found["test_a.py"] == ["test-removed"] and found["package-lock.json"] == ["lockfile"]
     assert "lockfile" not in found.get("go.sum", []) and found["go.mod"] == ["dependency"]
     assert found["up"] == ["symlink-out"] and found["mixed"] == ["symlink-out"] and "ok" not in found

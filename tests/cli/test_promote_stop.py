@@ -79,6 +79,17 @@ def test_a_users_rules_in_a_project_stay(auto):
     assert helpers.read(top + "/petri/config.json") == before and os.path.exists(top + "/fine"), r
 
 
+def test_what_goes_away_is_as_much_as_what_is_cut(auto):
+    for name, n in (("cut", 30), ("whole", 30), ("small", 9)):
+        auto.petri.file(name, "line\n" * n)
+    tick(auto.project)
+    auto.start()
+    auto.sh("head -3 cut >x; mv x cut; rm whole small").ok()
+    r = auto("stop").ok()
+    assert "stays in the sandbox: cut (" in r.out and "stays in the sandbox: whole (" in r.out, r
+    assert host(auto, "whole") == "line\n" * 30 and host(auto, "small") is None, r
+
+
 def test_json(auto):
     auto.start()
     auto.sh("echo x >a; echo x >.envrc").ok()
