@@ -324,6 +324,18 @@ char *fs_realpath(const char *path)
     return realpath(path, NULL);
 }
 
+char *fs_realpath_part(const char *path)
+{
+    AUTOFREE char *head = str_dup(path);
+
+    for (char *slash; (slash = strrchr(head, '/')) && slash != head; *slash = '\0') {
+        AUTOFREE char *real = fs_realpath(head);
+        if (real)
+            return str_printf("%s%s", real, path + strlen(head));
+    }
+    return NULL;
+}
+
 DIR *fs_list(int dir)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

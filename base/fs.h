@@ -40,6 +40,7 @@ bool fs_is_dir(const char *path);               /* follows links */
 bool fs_exists(const char *path);               /* does not follow */
 char *fs_readlink(int dirfd, const char *path); /* NULL with errno */
 char *fs_realpath(const char *path);            /* NULL with errno */
+char *fs_realpath_part(const char *path);       /* as far as it is there; NULL: nothing of it */
 
 /* What is in an open directory, whose place in it stays; NULL with errno. */
 DIR *fs_list(int dir);

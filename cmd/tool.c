@@ -34,19 +34,6 @@ struct places {
     char *workspace;
 };
 
-/* What lies at `path`, links resolved as far as it is there; NULL: nothing of it. */
-static char *resolved(const char *path)
-{
-    AUTOFREE char *head = str_dup(path);
-
-    for (char *slash; (slash = strrchr(head, '/')) && slash != head; *slash = '\0') {
-        AUTOFREE char *real = fs_realpath(head);
-        if (real)
-            return str_printf("%s%s", real, path + strlen(head));
-    }
-    return NULL;
-}
-
 /* An absolute path of the project as it is called on the other side; NULL: it needs no other name. On the host
  * /workspace is the project; inside, a path of the host's that leads there by a link is the project's own. */
 static char *other_name(const struct places *p, const char *path, bool to_host)
@@ -59,7 +46,7 @@ static char *other_name(const struct places *p, const char *path, bool to_host)
         return to_host && !fs_exists(path)
                    ? str_printf("%s%s", p->project, path + strlen(p->workspace))
                    : NULL;
-    if (to_host || !(real = resolved(path)) || !path_below(real, p->project))
+    if (to_host || !(real = fs_realpath_part(path)) || !path_below(real, p->project))
         return NULL;
     return TAKE_PTR(real);
 }

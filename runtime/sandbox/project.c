@@ -101,30 +101,73 @@ static const char *const system_credentials[] = {
 
 static const char *const system_dirs[] = { "/proc", "/sys", "/dev", "/run", "/var/run", "/boot" };
 
+struct homes {
+    struct strv dirs, own; /* `own`: those of `dirs` that are the invoker's */
+};
+
+static void homes_free_p(struct homes *h)
+{
+    strv_free_p(&h->dirs);
+    strv_free_p(&h->own);
+}
+
+static void add_home(struct homes *h, const char *dir, bool own)
+{
+    AUTOFREE char *real = own ? fs_realpath(dir) : NULL;
+    const char *home = real ? real : dir;
+
+    if (home[0] != '/' || !home[1] || strv_has(&h->dirs, home))
+        return;
+    strv_add(&h->dirs, home);
+    if (own)
+        strv_add(&h->own, home);
+}
+
 /* Homes of people: the invoker's and every account from uid 1000 on, and root's. */
-static void home_dirs(struct strv *ret)
+static void find_homes(struct homes *ret)
 {
     const char *h = getenv("HOME");
     AUTOFREE char *text = NULL;
     FILE *f = user_table("/etc/passwd", &text);
     struct passwd *pw;
+    uid_t uid = getuid();
 
-    if (h && h[0] == '/' && h[1])
-        strv_add(ret, h);
+    if (h)
+        add_home(ret, h, true);
     while (f && (pw = fgetpwent(f)))
-        if ((pw->pw_uid == 0 || (pw->pw_uid >= 1000 && pw->pw_uid != 65534)) &&
-            pw->pw_dir[0] == '/' && pw->pw_dir[1] && !strv_has(ret, pw->pw_dir))
-            strv_add(ret, pw->pw_dir);
+        if (pw->pw_uid == 0 || pw->pw_uid == uid || (pw->pw_uid >= 1000 && pw->pw_uid != 65534))
+            add_home(ret, pw->pw_dir, pw->pw_uid == uid);
     if (f)
         fclose(f);
 }
 
-static bool is_or_holds_home(const char *dir, const struct strv *homes)
+/* Where credentials may lie that are in, around or at `path`. Links in the invoker's own home are followed; those in
+ * another's are not, since they could lead anywhere, to hide what they like. */
+static void find_secrets(const struct homes *homes, const char *path, struct strv *ret)
+{
+    for (size_t h = 0; h < homes->dirs.n; h++) {
+        const char *home = homes->dirs.v[h];
+        bool own = strv_has(&homes->own, home);
+        bool meet = path_below(home, path) || path_below(path, home);
+        AUTOCLOSE int dir = own ? open(home, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        for (size_t i = 0; (own || meet) && i < ARRAY_LEN(credentials); i++) {
+            AUTOFREE char *c = path_join(home, credentials[i]), *real = NULL;
+            AUTOCLOSE int fd = fs_open_beneath(dir, credentials[i], O_PATH | O_CLOEXEC, 0, 0);
+            /* a link is rare, and realpath() five system calls */
+            if (fd < 0 && errno == ELOOP && (real = fs_realpath_part(c)))
+                strv_add(ret, real);
+            if (meet)
+                strv_add(ret, c);
+        }
+    }
+}
+
+static bool is_or_holds_home(const char *dir, const struct homes *homes)
 {
     if (strcmp(dir, "/") == 0)
         return true;
-    for (size_t i = 0; i < homes->n; i++)
-        if (path_below(homes->v[i], dir))
+    for (size_t i = 0; i < homes->dirs.n; i++)
+        if (path_below(homes->dirs.v[i], dir))
             return true;
     return false;
 }
@@ -148,7 +191,8 @@ static bool is_or_holds(const char *path, const char *secret)
 
 bool project_forbidden(const char *path, const char *store, const char **ret_why)
 {
-    CLEANUP(strv_free_p) struct strv homes = { 0 };
+    CLEANUP(homes_free_p) struct homes homes = { 0 };
+    AUTOSTRV struct strv secrets = { 0 };
 
     for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
         if (path_below(path, system_dirs[i]) || path_below(system_dirs[i], path)) {
@@ -165,34 +209,24 @@ bool project_forbidden(const char *path, const char *store, const char **ret_why
             *ret_why = "it is, or holds, a place for credentials (/etc/shadow, /etc/ssh, ...)";
             return true;
         }
-    home_dirs(&homes);
-    for (size_t h = 0; h < homes.n; h++)
-        for (size_t i = 0; i < ARRAY_LEN(credentials); i++) {
-            AUTOFREE char *c = path_join(homes.v[h], credentials[i]);
-            if (is_or_holds(path, c)) {
-                *ret_why = "it is, or holds, a place for credentials (.ssh, .aws, .docker, ...)";
-                return true;
-            }
+    find_homes(&homes);
+    find_secrets(&homes, path, &secrets);
+    for (size_t i = 0; i < secrets.n; i++)
+        if (is_or_holds(path, secrets.v[i])) {
+            *ret_why = "it is, or holds, a place for credentials (.ssh, .aws, .docker, ...)";
+            return true;
         }
     return false;
 }
 
-static void hide_credentials(struct project *p, const struct strv *homes)
+static void hide(struct project *p, const char *secret)
 {
-    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
-        if (path_below(system_credentials[i], p->root)) {
-            const char *rel = system_credentials[i] + strlen(p->root);
-            strv_add(&p->hide, rel + strspn(rel, "/"));
-        }
-    for (size_t h = 0; h < homes->n; h++) {
-        if (!path_below(homes->v[h], p->root))
-            continue;
-        for (size_t i = 0; i < ARRAY_LEN(credentials); i++) {
-            AUTOFREE char *c = path_join(homes->v[h], credentials[i]);
-            const char *rel = c + strlen(p->root);
-            strv_add(&p->hide, rel + strspn(rel, "/"));
-        }
-    }
+    if (!path_below(secret, p->root))
+        return;
+    secret += strlen(p->root);
+    secret += strspn(secret, "/");
+    if (!strv_has(&p->hide, secret))
+        strv_add(&p->hide, secret);
 }
 
 /* The first line of a small file, without its end of line; NULL where there is none. */
@@ -259,62 +293,7 @@ static void find_gitdir(struct project *p)
         strv_add(&p->extra, common);
 }
 
-/* \040 and its like in mountinfo. */
-static void unescape(char *s)
-{
-    char *out = s;
-    for (; *s; s++) {
-        if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] && s[3]) {
-            *out++ = (char)((s[1] - '0') * 64 + (s[2] - '0') * 8 + (s[3] - '0'));
-            s += 3;
-        } else {
-            *out++ = *s;
-        }
-    }
-    *out = '\0';
-}
-
-static bool holds_files(const char *type)
-{
-    static const char *const types[] = { "ext2",     "ext3",  "ext4",     "xfs",     "btrfs",
-                                         "f2fs",     "zfs",   "tmpfs",    "overlay", "vfat",
-                                         "exfat",    "ntfs",  "ntfs3",    "nfs",     "nfs4",
-                                         "cifs",     "9p",    "virtiofs", "ceph",    "iso9660",
-                                         "squashfs", "erofs", "bcachefs" };
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (strcmp(type, types[i]) == 0)
-            return true;
-    return str_starts(type, "fuse");
-}
-
-/* An overlay does not see what is mounted below its lower: each gets one of its own. */
-int project_submounts(const char *dir, struct strv *ret_files, struct strv *ret_rest,
-                      struct err **e)
-{
-    AUTOFREE char *text = NULL;
-    int rc = fs_read(AT_FDCWD, "/proc/self/mountinfo", 16 << 20, &text, NULL, e);
-    if (rc < 0)
-        return rc;
-    for (char *save = NULL, *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-        char *f = l, *type = strstr(l, " - ");
-        for (int i = 0; f && i < 4; i++)
-            f = (f = strchr(f, ' ')) ? f + 1 : NULL;
-        if (!f || !type)
-            continue;
-        type += 3;
-        type[strcspn(type, " ")] = '\0';
-        f[strcspn(f, " ")] = '\0';
-        unescape(f);
-        if (strcmp(f, dir) == 0 || !path_below(f, dir))
-            continue;
-        struct strv *list = holds_files(type) && fs_is_dir(f) ? ret_files : ret_rest;
-        if (!strv_has(list, f))
-            strv_add(list, f);
-    }
-    return 0;
-}
-
-static int choose(const char *cwd, const char *named, const struct strv *homes, char **ret,
+static int choose(const char *cwd, const char *named, const struct homes *homes, char **ret,
                   struct err **e)
 {
     AUTOFREE char *dir = NULL;
@@ -355,13 +334,15 @@ static int choose(const char *cwd, const char *named, const struct strv *homes, 
     return 0;
 }
 
-static int root_of(const char *cwd, const char *named, const struct strv *homes, char **ret,
+static int root_of(const char *cwd, const char *named, char **ret, struct strv *ret_secrets,
                    struct err **e)
 {
+    CLEANUP(homes_free_p) struct homes homes = { 0 };
     AUTOFREE char *root = NULL;
-    int rc = choose(cwd, named, homes, &root, e);
+    int rc;
 
-    if (rc < 0)
+    find_homes(&homes);
+    if ((rc = choose(cwd, named, &homes, &root, e)) < 0)
         return rc;
     for (size_t i = 0; i < ARRAY_LEN(system_dirs); i++)
         if (path_below(root, system_dirs[i]))
@@ -369,31 +350,39 @@ static int root_of(const char *cwd, const char *named, const struct strv *homes,
                            "workspace '%s' lies in a directory of the system's own; copy it "
                            "elsewhere first",
                            root);
+    find_secrets(&homes, root, ret_secrets);
+    for (size_t i = 0; i < ret_secrets->n; i++)
+        if (path_below(root, ret_secrets->v[i]))
+            return err_new(e, ERR_DENIED,
+                           "workspace '%s' is, or lies in, a place for credentials (%s), which no "
+                           "sandbox is shown; copy what you work on elsewhere",
+                           root, ret_secrets->v[i]);
     *ret = TAKE_PTR(root);
     return 0;
 }
 
 char *project_root(const char *cwd, const char *named)
 {
-    AUTOSTRV struct strv homes = { 0 };
+    AUTOSTRV struct strv secrets = { 0 };
     char *root = NULL;
 
-    home_dirs(&homes);
-    return root_of(cwd, named, &homes, &root, NULL) == 0 ? root : NULL;
+    return root_of(cwd, named, &root, &secrets, NULL) == 0 ? root : NULL;
 }
 
 int project_find(const char *cwd, const char *named, struct project *ret, struct err **e)
 {
-    CLEANUP(strv_free_p) struct strv homes = { 0 };
     CLEANUP(project_free_p) struct project p = { 0 };
-    int rc;
+    AUTOSTRV struct strv secrets = { 0 };
+    int rc = root_of(cwd, named, &p.root, &secrets, e);
 
-    home_dirs(&homes);
-    if ((rc = root_of(cwd, named, &homes, &p.root, e)) < 0)
+    if (rc < 0)
         return rc;
     if (stat(p.root, &p.st) < 0)
         return err_sys(e, "workspace '%s'", p.root);
-    hide_credentials(&p, &homes);
+    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
+        hide(&p, system_credentials[i]);
+    for (size_t i = 0; i < secrets.n; i++)
+        hide(&p, secrets.v[i]);
     find_gitdir(&p);
     if ((rc = project_submounts(p.root, &p.extra, &p.missing, e)) < 0)
         return rc;

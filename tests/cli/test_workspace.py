@@ -129,6 +129,38 @@ def test_secrets_hidden_from_bind_and_copy_too(petri):
         assert CANARY not in r.out and "end" in r.out, r
 
 
+@pytest.mark.parametrize("mode", ["overlay", "copy", "bind"])
+def test_secrets_of_a_project_in_a_hidden_place(petri, mode):
+    """A project that lies in the home and holds a part of its credentials, under whatever name it has there."""
+    config, dotfiles = os.path.join(petri.home, ".config"), os.path.join(petri.home, "dotfiles")
+    os.rename(os.path.join(petri.home, ".ssh"), write(dotfiles + "/x", "") and dotfiles + "/keys")
+    os.symlink("dotfiles/keys", os.path.join(petri.home, ".ssh"))
+    os.rename(config + "/gcloud", dotfiles + "/gcloud")
+    os.symlink(dotfiles + "/gcloud", config + "/gcloud")
+    write(config + "/other", "plain\n")
+    for home in (petri.home, petri.home + "/", petri.path("link")):
+        if not os.path.exists(home):
+            os.symlink(petri.home, home)
+        for cwd in (config, dotfiles):
+            r = petri.sh("cat other x gh/hosts.yml gcloud/token keys/id_rsa; grep -r CANARY . /workspace; echo end",
+                         "--workspace-mode", mode, cwd=cwd, env={"HOME": home}).ok()
+            assert CANARY not in r.out and r.out.endswith("end\n") and ("plain" in r.out) == (cwd == config), r
+
+
+def test_a_place_for_credentials_is_no_project(petri):
+    write(os.path.join(petri.home, ".ssh/deep/x"), CANARY)
+    os.symlink(".ssh", os.path.join(petri.home, "innocent"))
+    write(os.path.join(petri.home, "elsewhere/deep/x"), CANARY)
+    os.symlink("elsewhere", os.path.join(petri.home, ".fly"))
+    os.symlink(petri.home, petri.path("link"))
+    for name in (".ssh", ".ssh/deep", ".config/gh", "innocent", "innocent/deep", "elsewhere", ".fly/deep"):
+        d = os.path.join(petri.home, name)
+        for kw in ({"cwd": d}, {"flags": ("--workspace", d)}, {"cwd": d, "env": {"HOME": petri.path("link")}}):
+            r = petri.run(*kw.pop("flags", ()), "--", "grep", "-r", CANARY, ".", **kw).ok(125)
+            assert CANARY not in r.out and "place for credentials" in r.talk and "copy" in r.talk, r
+            assert len(r.talk.splitlines()) == 1, r
+
+
 def test_workspace_flag(petri):
     other = petri.path("other")
     write(other + "/here", "x")
