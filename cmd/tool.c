@@ -99,8 +99,10 @@ static int start(const char *agent, const char *sandbox)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 125;
 }
 
-static int in_sandbox(const char *sandbox, const struct places *p, char **argv)
+static int in_sandbox(const struct config *c, const char *sandbox, const struct places *p,
+                      char **argv)
 {
+    const struct setting *output = &c->set[key_find("resources.output")];
     AUTOSTRV struct strv words = { 0 };
     const char *project = p->project;
     char cwd[PATH_MAX];
@@ -112,6 +114,10 @@ static int in_sandbox(const char *sandbox, const struct places *p, char **argv)
     if (project && getcwd(cwd, sizeof cwd) && path_below(cwd, project)) {
         strv_add(&words, "-w");
         strv_add(&words, cwd);
+    }
+    if (output->set) {
+        strv_add(&words, "--max-output");
+        strv_add(&words, output->words.v[0]);
     }
     if (sandbox)
         strv_add(&words, sandbox);
@@ -160,7 +166,7 @@ static int tool_run(const struct cmd *c, int argc, char **argv)
     sandbox = sandbox_of(conf, agent && *agent ? agent : NULL, project);
     if ((rc = start(how.agent, sandbox)) != 0)
         return rc;
-    return in_sandbox(sandbox, &places, argv + optind);
+    return in_sandbox(conf, sandbox, &places, argv + optind);
 }
 
 static const struct opt tool_opts[] = {

@@ -462,6 +462,15 @@ def test_bind_leaves_the_configuration_alone(petri, life):  # noqa: F811
     assert life.status()["network"]["policy"] == "none" and "x" not in life.sh("cat secret").out
 
 
+def test_tool_output(petri, life):  # noqa: F811
+    """What is configured cuts a tool's output too, also into a file; what nobody configured does not."""
+    words = ("bash", "--", "head", "-c", "5000", "/dev/zero")
+    assert len(tool(petri, *words).ok().outb) == 5000
+    user_file(petri, box(**{"resources.output": "1K"}))
+    r = tool(petri, *words).ok()
+    assert r.outb.count(b"\0") == 1024 and "truncated after 1K" in r.out, r
+
+
 def test_never_from_inside(petri, life):  # noqa: F811
     """A copy of the configuration that is changed inside has no effect."""
     petri.file("petri.json", box(**{"mounts.workspace_writable": True}))
