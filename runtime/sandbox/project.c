@@ -334,6 +334,12 @@ static int choose(const char *cwd, const char *named, const struct homes *homes,
     return 0;
 }
 
+/* Agents keep projects below their own directory, where their credentials are: ~/.codex/worktrees. */
+static bool is_worktree(const char *root, const char *secret)
+{
+    return str_starts(root + strlen(secret), "/worktrees/");
+}
+
 static int root_of(const char *cwd, const char *named, char **ret, struct strv *ret_secrets,
                    struct err **e)
 {
@@ -351,8 +357,10 @@ static int root_of(const char *cwd, const char *named, char **ret, struct strv *
                            "elsewhere first",
                            root);
     find_secrets(&homes, root, ret_secrets);
+    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
+        strv_add(ret_secrets, system_credentials[i]);
     for (size_t i = 0; i < ret_secrets->n; i++)
-        if (path_below(root, ret_secrets->v[i]))
+        if (path_below(root, ret_secrets->v[i]) && !is_worktree(root, ret_secrets->v[i]))
             return err_new(e, ERR_DENIED,
                            "workspace '%s' is, or lies in, a place for credentials (%s), which no "
                            "sandbox is shown; copy what you work on elsewhere",
@@ -379,8 +387,6 @@ int project_find(const char *cwd, const char *named, struct project *ret, struct
         return rc;
     if (stat(p.root, &p.st) < 0)
         return err_sys(e, "workspace '%s'", p.root);
-    for (size_t i = 0; i < ARRAY_LEN(system_credentials); i++)
-        hide(&p, system_credentials[i]);
     for (size_t i = 0; i < secrets.n; i++)
         hide(&p, secrets.v[i]);
     find_gitdir(&p);

@@ -159,6 +159,17 @@ def test_a_place_for_credentials_is_no_project(petri):
             r = petri.run(*kw.pop("flags", ()), "--", "grep", "-r", CANARY, ".", **kw).ok(125)
             assert CANARY not in r.out and "place for credentials" in r.talk and "copy" in r.talk, r
             assert len(r.talk.splitlines()) == 1, r
+    if os.path.isdir("/etc/ssh"):
+        assert "place for credentials" in petri.run("--workspace", "/etc/ssh", "--", "true").ok(125).talk
+
+
+def test_an_agents_worktree_is_a_project(petri):
+    """Some agents keep them beside their own credentials."""
+    tree_ = os.path.join(petri.home, ".codex/worktrees/1/repo")
+    write(os.path.join(petri.home, ".codex/auth.json"), CANARY)
+    write(tree_ + "/f", "here")
+    assert petri.sh("cat f; cat ../../../auth.json", cwd=tree_).out == "here"
+    assert "place for credentials" in petri.sh("true", cwd=os.path.join(petri.home, ".codex")).ok(125).talk
 
 
 def test_workspace_flag(petri):
