@@ -43,11 +43,12 @@ struct config {
     struct setting *floor; /* what files that need no trust say, alone */
     struct strv
         mistakes; /* "FILE:LINE:COLUMN: KEY: what is wrong"; where there are any, nothing else counts */
-    struct strv files;                     /* that were read, in order */
-    struct strv waiting;                   /* keys of project files that wait for trust: "image" */
-    struct strv waiting_at;                /* where they stand, what they say */
-    struct strv untrusted, untrusted_text; /* files that have them, with what is trusted with them */
-    struct strv agents;                    /* that the project's files name */
+    struct strv files;      /* that were read, in order */
+    struct strv waiting;    /* keys of project files that wait for trust: "image" */
+    struct strv waiting_at; /* where they stand, what they say */
+    struct strv untrusted,
+        untrusted_text; /* files that have them, with what is trusted with them */
+    struct strv agents; /* that the project's files name */
     struct strv locked; /* "KEY (FILE:LINE:COLUMN), locked by FILE:LINE:COLUMN" */
     bool agent_missing; /* an agent was named and no file knows it */
 };

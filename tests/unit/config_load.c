@@ -57,10 +57,9 @@ static const struct row {
               "network.ports=80,443 image=host runtime=auto resources.memory=2G resources.cpus=2.0 "
               "resources.pids=256 resources.output=10M mounts.workspace_mode=overlay mounts.extra= "
               "bypass_tools= promotion.auto=off profile= env=A=1",
-      .waiting =
-          "profile,enabled,network.policy,network.allow,network.publish,network.ports,image,"
-          "runtime,resources.memory,resources.cpus,resources.pids,resources.output,"
-          "mounts.workspace_mode,mounts.extra,bypass_tools,promotion.auto" },
+      .waiting = "profile,enabled,network.policy,network.allow,network.publish,network.ports,image,"
+                 "runtime,resources.memory,resources.cpus,resources.pids,resources.output,"
+                 "mounts.workspace_mode,mounts.extra,bypass_tools,promotion.auto" },
     { .what = "names alone are an allowlist, which a stranger does not widen",
       .user = "{'sandbox':{'network':{'allow':['a.example']}}}",
       .project = "{'sandbox':{'network':{'policy':'limited','allow':[]}}}",
@@ -231,7 +230,8 @@ static const struct {
     { .user = "{'sandbox':{'resources':{'pids':1e400}}}", .want = "1:33: not JSON" },
     { .user = "{'sandbox':{'network':'limted'}}", .want = "'limted' is not none, allowlist" },
     { .user = "{'sandbox':{'network':{'policy':'x'}}}", .want = "sandbox.network.policy: 'x'" },
-    { .user = "{'sandbox':{'network':{'ports':[]}}}", .want = "sandbox.network.ports: an empty list" },
+    { .user = "{'sandbox':{'network':{'ports':[]}}}",
+      .want = "sandbox.network.ports: an empty list" },
     { .environment = "PETRI_NETWORK_PORTS=[]", .want = "PETRI_NETWORK_PORTS: an empty list" },
     { .user = "{'sandbox.enabled':false}", .want = "did you mean {\"sandbox\": {...}}?" },
     { .user = "{'sandbox':{'network':{'ports':[0]}}}", .want = "1:33: sandbox.network.ports: '0'" },
