@@ -97,7 +97,7 @@ int node_look_at(int root, const char *path, struct node *ret, struct stat *ret_
     const char *name;
 
     int rc = node_parent(root, path, &dir, &name, &why);
-    if (rc == -ERR_NOT_FOUND) {
+    if (rc == -ERR_NOT_FOUND || rc == -ERR_DENIED) {
         *ret = (struct node){ 0 };
         if (ret_st)
             *ret_st = (struct stat){ 0 };

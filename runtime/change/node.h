@@ -48,7 +48,8 @@ int node_open_dir(int root, const char *dir, int *ret_fd, struct err **e);
 
 /* Kind, mode, owner, size, time, link text; NODE_NONE where nothing is there. `ret_st` may be NULL. */
 int node_look(int dir, const char *name, struct node *ret, struct stat *ret_st, struct err **e);
-/* The same from the project's root; NODE_NONE as well where a parent is missing or no directory. */
+/* The same from the project's root; NODE_NONE as well where a parent is missing, or a link or another mount in its
+ * place: then nothing of the project is there. */
 int node_look_at(int root, const char *path, struct node *ret, struct stat *ret_st, struct err **e);
 /* Fills in digest of a file; fails where its content changes meanwhile (ERR_BUSY). */
 int node_digest(int dir, const char *name, struct node *n, struct err **e);

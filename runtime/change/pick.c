@@ -165,20 +165,45 @@ static int look_host(struct drift *d, const char *path, struct pick *k, struct e
     return node_look(dir, name, &k->host, &k->seen, e);
 }
 
+/* The change takes away what the project has in the place of a directory above the path, and that is what it had
+ * from the beginning. What is above is judged first. */
+static bool comes_anew(const struct picks *p, const char *path)
+{
+    AUTOFREE char *dir = str_dup(path);
+    char *slash;
+
+    while ((slash = strrchr(dir, '/'))) {
+        *slash = '\0';
+        const struct change *ch = changeset_find(&p->s->c, dir);
+        if (ch && ch->old_mode && !ch->new_mode)
+            return !p->v[ch - p->s->c.v].host.foreign;
+    }
+    return false;
+}
+
 static int judge(struct picks *p, struct drift *d, size_t i, const struct pick_rules *rules,
                  struct err **e)
 {
+    CLEANUP(err_free_p) struct err *barred = NULL;
     const struct change *ch = &p->s->c.v[i];
     enum on_conflict how = rules->on_conflict;
     struct pick *k = &p->v[i];
     const char *why;
-    int rc;
 
     bool goes = may_go(p, i, rules);
-    if ((rc = look_host(d, ch->path, k, goes ? e : NULL)) < 0)
-        return goes ? err_wrap(e, "'%s'", ch->path) : 0;
+    int rc = look_host(d, ch->path, k, &barred);
     if (!goes)
         return 0;
+    if (rc == -ERR_DENIED) { /* nobody ever goes through a link */
+        AUTOFREE char *text = err_text(barred);
+        if (!comes_anew(p, ch->path))
+            picks_set(p, i, how == CONFLICT_THEIRS ? PICK_SKIPPED : PICK_CONFLICT, text);
+        return 0;
+    }
+    if (rc < 0) {
+        *e = TAKE_PTR(barred);
+        return err_wrap(e, "'%s'", ch->path);
+    }
     if (k->host.kind == NODE_OTHER) {
         picks_set(p, i, PICK_HELD, "a pipe, socket or device of the project lies there");
         return 0;

@@ -61,16 +61,10 @@ static const struct node *expected(const struct op *o, const struct item *it)
 static int judge(struct undo *u, const struct item *it, struct err **e)
 {
     CLEANUP(node_free_p) struct node now = { 0 };
-    CLEANUP(err_free_p) struct err *why = NULL;
-    struct stat st = { 0 };
-    int rc = node_look_at(u->root, it->path, &now, &st, &why);
-
-    if (rc < 0 && rc != -ERR_DENIED) {
-        *e = TAKE_PTR(why);
-        return rc;
-    }
-    rc = 0; /* a link in place of the directory: then nothing of ours is there */
     const struct node *want = expected(&u->was, it);
+    struct stat st = { 0 };
+    int rc = node_look_at(u->root, it->path, &now, &st, e);
+
     if (rc == 0 && now.kind != NODE_NONE)
         rc = node_digest_at(u->root, it->path, &now, e);
     if (rc < 0)

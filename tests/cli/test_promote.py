@@ -181,6 +181,54 @@ def test_a_link_in_the_project_is_no_way_out(world):
     assert os.listdir(out) == []
 
 
+def test_a_link_becomes_a_directory(world):
+    """What the same change takes away is in nobody's way."""
+    out = world.path("out")
+    os.makedirs(out)
+    world.file("src/f", "1\n")
+    os.symlink("src", os.path.join(world.project, "link"))
+    os.symlink(out, os.path.join(world.project, "deep"))
+    box = Box(world)
+    box.run("rm link deep; mkdir -p link deep/a/b; echo 1 > link/x; echo 2 > deep/a/b/y; echo ok > other")
+    before = look(world.project)
+    assert results(promote(world, "-n", "--json"))["link/x"] == "taken"
+    promote(world, "-y", "link")
+    assert text(world, "link/x") == "1\n" and os.path.islink(os.path.join(world.project, "deep"))
+    promote(world, "-y")
+    assert text(world, "deep/a/b/y") == "2\n" and text(world, "other") == "ok\n"
+    assert sorted(os.listdir(os.path.join(world.project, "src"))) == ["f"] and os.listdir(out) == []
+    after = contents(world.project)
+    call(world, "undo")
+    call(world, "undo")
+    assert look(world.project) == before
+    call(world, "redo")
+    call(world, "redo")
+    assert contents(world.project) == after
+    assert os.listdir(out) == []
+
+
+def test_a_link_in_the_way_is_a_conflict_of_its_own(world):
+    """It came to the project meanwhile, or goes elsewhere than it did; what else changed goes where theirs are kept."""
+    out = world.path("out")
+    os.makedirs(out)
+    world.file("src/f", "1\n")
+    os.symlink("src", os.path.join(world.project, "link"))
+    Box(world).run("echo 2 > src/f; rm link; mkdir link; echo 1 > link/x; echo ok > other")
+    shutil.rmtree(os.path.join(world.project, "src"))
+    os.symlink(out, os.path.join(world.project, "src"))
+    os.unlink(os.path.join(world.project, "link"))
+    os.symlink(out, os.path.join(world.project, "link"))
+    before = look(world.project)
+    j = promote(world, "-y", "--json", rc=1).json
+    assert {c["path"] for c in j["conflicts"]} == {"src", "src/f", "link", "link/x"}
+    assert "link is in the way" in next(c["reason"] for c in j["conflicts"] if c["path"] == "src/f")
+    promote(world, "-y", "--on-conflict", "ours", rc=1)
+    assert look(world.project) == before
+    promote(world, "-y", "--on-conflict", "theirs")
+    assert text(world, "other") == "ok\n" and os.listdir(out) == []
+    assert os.readlink(os.path.join(world.project, "link")) == os.readlink(os.path.join(world.project, "src")) == out
+
+
 def test_specials_and_bits(world):
     """M04: no pipes, sockets or devices; no setuid, capabilities or links between files."""
     world.file("was", "1\n", 0o644)
