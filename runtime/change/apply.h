@@ -71,3 +71,6 @@ int commit_move(int from_dir, const char *from, int to_dir, const char *to);
 /* Swaps two names; where the file system can't, the second name goes to `spare` first. */
 int commit_swap(int temp_dir, const char *temp, const char *spare, int dir, const char *name);
 bool commit_dir_empty(int dir, const char *name);
+/* Directories that come or go and that their owner may not write to: nothing could move in them, nor they themselves.
+ * Opens them before the renames; closes them afterwards, those that came as well as those that stayed. */
+int commit_dir_modes(int root, const struct op *o, bool open, struct err **e);

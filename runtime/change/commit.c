@@ -59,6 +59,41 @@ bool commit_dir_empty(int dir, const char *name)
     return empty;
 }
 
+static int dir_mode(struct dirs *parents, const struct item *it, bool open, struct err **e)
+{
+    mode_t mode = it->step == STEP_MKDIR ? it->new.mode : it->old.mode, opened = mode | 0700;
+    const char *name;
+    struct stat st;
+    int dir;
+
+    /* one of another mode is not ours, or was not touched */
+    if (mode == opened || dirs_parent(parents, it->path, &dir, &name, NULL) < 0 ||
+        fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
+        (st.st_mode & 07777) != (open ? mode : opened))
+        return 0;
+    return fchmodat(dir, name, open ? opened : mode, AT_SYMLINK_NOFOLLOW) < 0
+               ? err_sys(e, "mode of '%s'", it->path)
+               : 0;
+}
+
+int commit_dir_modes(int root, const struct op *o, bool open, struct err **e)
+{
+    /* what goes is ordered deepest first, what comes parents first: opened from above, closed from below */
+    const enum step forward = open ? STEP_MKDIR : STEP_RMDIR;
+    const enum step backward = open ? STEP_RMDIR : STEP_MKDIR;
+    struct dirs parents = DIRS_INIT(root);
+    int rc = 0;
+
+    for (size_t i = 0; i < o->n && rc == 0; i++)
+        if (o->v[i].step == forward)
+            rc = dir_mode(&parents, &o->v[i], open, e);
+    for (size_t i = o->n; i-- > 0 && rc == 0;)
+        if (o->v[i].step == backward)
+            rc = dir_mode(&parents, &o->v[i], open, e);
+    dirs_free_p(&parents);
+    return rc;
+}
+
 struct commit {
     const struct apply *a;
     struct op *o;
@@ -210,13 +245,16 @@ static int take_back(struct commit *c, int entry, struct err **why)
 {
     AUTOSTRV struct strv anchors = { 0 };
     CLEANUP(err_free_p) struct err *second = NULL;
-    int rc = 0;
+    int rc;
 
     /* where there is no room for it recovery goes forward, which is as good */
     (void)fs_write_atomic(entry, "abort", "", 0, 0600, NULL);
+    rc = commit_dir_modes(c->a->root, c->o, true, &second);
     for (size_t i = c->o->n; i-- > 0 && rc == 0;)
         if (c->o->v[i].applied)
             rc = undo_step(c, i, &second);
+    if (rc == 0)
+        rc = commit_dir_modes(c->a->root, c->o, false, &second);
     for (size_t i = 0; i < c->o->n; i++)
         strv_add(&anchors, c->o->v[i].anchor);
     if (rc == 0)
@@ -261,7 +299,7 @@ int commit_all(const struct apply *a, struct op *o, int entry, struct err **e)
     struct commit c = {
         .a = a, .o = o, .parents = DIRS_INIT(a->root), .anchors = DIRS_INIT(a->root)
     };
-    int rc = 0;
+    int rc = commit_dir_modes(a->root, o, true, e);
 
     for (size_t i = 0; i < o->n && rc == 0; i++)
         if (!comes(&o->v[i]))
@@ -270,8 +308,10 @@ int commit_all(const struct apply *a, struct op *o, int entry, struct err **e)
         rc = crew_run(o->n, a->alone, come_part, &c, e);
     if (rc == 0) {
         set_dir_times(&c);
-        rc = sync_places(&c, e);
+        rc = commit_dir_modes(a->root, o, false, e);
     }
+    if (rc == 0)
+        rc = sync_places(&c, e);
     if (rc < 0)
         (void)take_back(&c, entry, e);
     dirs_free_p(&c.parents);

@@ -163,16 +163,18 @@ static int keep_both(struct recovery *r, size_t i, struct err **e)
 
 static int steps(struct recovery *r, struct err **e)
 {
-    for (size_t k = 0; k < r->o->n; k++) {
+    int rc = commit_dir_modes(r->root, r->o, true, e);
+
+    for (size_t k = 0; k < r->o->n && rc == 0; k++) {
         size_t i = r->back ? r->o->n - 1 - k : k;
-        int did = r->back ? backward(r, i) : forward(r, i), rc;
+        int did = r->back ? backward(r, i) : forward(r, i);
         if (did < 0)
             return err_sys(e, "'%s'", r->o->v[i].path);
-        if (did == 0 && (rc = keep_both(r, i, e)) < 0)
-            return rc;
+        if (did == 0)
+            rc = keep_both(r, i, e);
         r->done += (size_t)did;
     }
-    return 0;
+    return rc < 0 ? rc : commit_dir_modes(r->root, r->o, false, e);
 }
 
 static void tell(const struct recovery *r, void (*say)(const char *))

@@ -144,6 +144,8 @@ static int own(int fd, const struct item *it, struct stat *st, struct err **e)
 {
     uid_t uid = it->new.uid == NODE_ANY ? st->st_uid : it->new.uid;
     gid_t gid = it->new.gid == (gid_t)NODE_ANY ? st->st_gid : it->new.gid;
+    /* a directory is closed when all is in it: commit_dir_modes() */
+    mode_t mode = it->new.kind == NODE_DIR ? it->new.mode | 0700 : it->new.mode;
 
     if ((st->st_uid != uid || st->st_gid != gid) && fchown(fd, uid, gid) < 0)
         return err_sys(e,
@@ -153,9 +155,9 @@ static int own(int fd, const struct item *it, struct stat *st, struct err **e)
     if (it->new.xattrs)
         node_set_xattrs(fd, it->new.xattrs);
     /* an inherited ACL takes bits away, an owner who is given it too */
-    bool same = (st->st_mode & 07777) == it->new.mode && st->st_uid == uid && st->st_gid == gid &&
-                !it->new.xattrs;
-    if (!same && fchmod(fd, it->new.mode) < 0)
+    bool same =
+        (st->st_mode & 07777) == mode && st->st_uid == uid && st->st_gid == gid && !it->new.xattrs;
+    if (!same && fchmod(fd, mode) < 0)
         return err_sys(e, "mode of '%s'", it->path);
     st->st_uid = uid;
     st->st_gid = gid;

@@ -229,6 +229,26 @@ def test_a_link_in_the_way_is_a_conflict_of_its_own(world):
     assert os.readlink(os.path.join(world.project, "link")) == os.readlink(os.path.join(world.project, "src")) == out
 
 
+def test_directories_that_can_not_be_written(world):
+    """Those of a module cache: they come, go and come back with their modes."""
+    box = Box(world)
+    box.run("mkdir -p mod/pkg/sub; echo x > mod/pkg/f; echo y > mod/pkg/sub/g; chmod 555 mod/pkg/sub mod/pkg mod")
+    empty = look(world.project)
+    promote(world, "-y")
+    full = look(world.project)
+    assert full["mod/pkg"][1] == full["mod/pkg/sub"][1] == full["mod"][1] == 0o555 and "mod/pkg/sub/g" in full
+    call(world, "undo")
+    assert look(world.project) == empty
+    call(world, "redo")
+    assert look(world.project) == full
+    box.run("chmod -R u+w mod; rm -r mod")
+    promote(world, "-y")
+    assert look(world.project) == empty
+    call(world, "undo")
+    assert look(world.project) == full
+    call(world, "undo")
+
+
 def test_specials_and_bits(world):
     """M04: no pipes, sockets or devices; no setuid, capabilities or links between files."""
     world.file("was", "1\n", 0o644)

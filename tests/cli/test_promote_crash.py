@@ -18,7 +18,7 @@ SOAK = bool(os.environ.get("PETRI_SOAK"))
 SAMPLE = 10**9 if SOAK else 40
 # Calls after which the disk is different, and others that are as good a moment to die as any.
 CALLS = ("openat", "openat2", "pwrite64", "write", "renameat2", "renameat", "mkdirat", "unlinkat", "fsync", "syncfs",
-         "symlinkat", "fchmod", "ftruncate", "flock", "utimensat", "pread64", "sendmsg", "recvmsg", "lseek", "close")
+         "symlinkat", "fchmod", "chmod", "ftruncate", "flock", "utimensat", "pread64", "sendmsg", "recvmsg", "lseek", "close")
 
 pytestmark = pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 
@@ -34,11 +34,15 @@ def world(petri):
     w.file("gone/other", "gone\n")
     w.file("dir/in", "in\n")
     w.file("file", "file\n")
+    w.file("shut/in/f", "f\n")
+    for d in ("shut/in", "shut"):  # nobody may write to them, but they go and come with all that is in them
+        os.chmod(os.path.join(w.project, d), 0o555)
     os.symlink("a", os.path.join(w.project, "link"))
     os.utime(os.path.join(w.project, "a"), ns=(10**18, 10**18 + 7))
     w.box = Box(w)
     w.box.run("echo new > a; echo new >> b; chmod 644 x; rm -r gone; rm -r dir; echo now a file > dir; "
-              "rm file; mkdir -p file/deep; echo f > file/deep/f; ln -sfn b link; echo n > n; mkdir empty")
+              "rm file; mkdir -p file/deep; echo f > file/deep/f; ln -sfn b link; echo n > n; mkdir empty; "
+              "chmod -R u+w shut; rm -r shut; mkdir -p pkg/sub; echo p > pkg/sub/p; chmod 555 pkg/sub pkg")
     w.old = look(w.project)
     promote(w, "-y")
     w.new = contents(w.project)
@@ -127,7 +131,7 @@ def test_undo_killed_at_any_call(world):
 
 @pytest.mark.parametrize("name,error", [("pwrite64", "ENOSPC"), ("renameat2", "EIO"), ("fsync", "EIO"),
                                         ("mkdirat", "EDQUOT"), ("symlinkat", "EROFS"), ("ftruncate", "EIO"),
-                                        ("fchmod", "EPERM"), ("unlinkat", "EIO")])
+                                        ("fchmod", "EPERM"), ("chmod", "EPERM"), ("unlinkat", "EIO")])
 def test_errors(world, name, error):
     """An error at any point: as before and one line that says so, or done but for cleaning up."""
     n = counts(world).get(name, 0)
