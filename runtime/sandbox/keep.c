@@ -182,6 +182,27 @@ static bool same_image(const struct state *s, const struct plan *p)
     return same;
 }
 
+static int other_project(const struct state *s, struct err **e)
+{
+    return err_new(e, ERR_DENIED,
+                   "'%s' is not the directory that sandbox '%s' was made for; petri rm it, or put "
+                   "the directory back",
+                   s->project, s->name ? s->name : s->id);
+}
+
+int kept_same_project(const struct state *s, struct err **e)
+{
+    const char *name = s->name ? s->name : s->id;
+    struct stat st;
+
+    if (stat(s->project, &st) < 0)
+        return err_new(e, ERR_NOT_FOUND,
+                       "'%s', the project of sandbox '%s', is not there: %s; put it back, or petri "
+                       "rm %s",
+                       s->project, name, strerror(errno), name);
+    return st.st_dev == s->project_dev && st.st_ino == s->project_ino ? 0 : other_project(s, e);
+}
+
 int kept_same_base(const struct state *s, const struct plan *p, struct err **e)
 {
     if (!same_image(s, p))
@@ -190,12 +211,9 @@ int kept_same_base(const struct state *s, const struct plan *p, struct err **e)
             "image '%s' is another one than when sandbox '%s' was made; give the old one "
             "its name back, or petri rm the sandbox",
             s->image, s->name ? s->name : s->id);
-    if (p->project_dev == s->project_dev && p->project_ino == s->project_ino)
-        return 0;
-    return err_new(e, ERR_DENIED,
-                   "'%s' is not the directory that sandbox '%s' was made for; petri rm it, or put "
-                   "the directory back",
-                   s->project, s->name ? s->name : s->id);
+    return p->project_dev == s->project_dev && p->project_ino == s->project_ino
+               ? 0
+               : other_project(s, e);
 }
 
 struct keeping {

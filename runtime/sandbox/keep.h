@@ -24,6 +24,8 @@ void kept_free_p(struct kept *k);
 /* The times that its flags give it; 0: none. */
 int kept_times(const struct strv *flags, uint64_t *ret_idle_ms, uint64_t *ret_life_ms,
                struct err **e);
+/* Whether its project is where it was, and the same directory. */
+int kept_same_project(const struct state *s, struct err **e);
 /* Whether the plan's image and project are those that the record is about. */
 int kept_same_base(const struct state *s, const struct plan *p, struct err **e);
 /* Fills the record of a new one: its first layers, the project's clock, the git index of this moment. */

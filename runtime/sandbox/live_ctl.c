@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "runtime/driver/inside.h"
 #include "runtime/sandbox/events.h"
+#include "runtime/sandbox/keep.h"
 #include "runtime/sandbox/live.h"
 #include "runtime/sandbox/run.h"
 #include "runtime/sandbox/snapshot.h"
@@ -211,7 +212,8 @@ static void do_rollback(struct live *l, struct asker *a, const char *to)
     AUTOCLOSE int store = -1;
     struct err *e = NULL;
 
-    if (!to || !snapshot_find(&l->state, to, &e) || store_lock_shared(l->paths, &store, &e) < 0) {
+    if (!to || !snapshot_find(&l->state, to, &e) || kept_same_project(&l->state, &e) < 0 ||
+        store_lock_shared(l->paths, &store, &e) < 0) {
         live_answer_err(a, e);
         return;
     }

@@ -139,9 +139,7 @@ static int plan_existing(const struct paths *paths, const struct options *o, str
                          struct strv *ret_flags, struct err **e)
 {
     CLEANUP(options_free_p) struct options merged = { 0 };
-    const char *name = k->state.name ? k->state.name : k->state.id;
     uint64_t idle, life;
-    struct stat st;
     int rc;
 
     flags_merge(o, &k->state, ret_flags);
@@ -149,12 +147,8 @@ static int plan_existing(const struct paths *paths, const struct options *o, str
     merged.id = k->state.id;
     merged.name = k->state.name;
     merged.workspace = k->state.project;
-    if (stat(k->state.project, &st) < 0)
-        return err_new(e, ERR_NOT_FOUND,
-                       "'%s', the project of sandbox '%s', is not there: %s; put it back, or petri "
-                       "rm %s",
-                       k->state.project, name, strerror(errno), name);
-    if ((rc = kept_times(ret_flags, &idle, &life, e)) < 0 ||
+    if ((rc = kept_same_project(&k->state, e)) < 0 ||
+        (rc = kept_times(ret_flags, &idle, &life, e)) < 0 ||
         (rc = plan_for(paths, &merged, k, e)) < 0)
         return rc;
     return kept_same_base(&k->state, k->plan, e);

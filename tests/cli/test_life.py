@@ -318,6 +318,24 @@ def test_project_moved(life):
     assert life.out("cat f") == "kept\n"
 
 
+def test_rollback_without_the_project(life):
+    """Refused before anything inside is ended."""
+    life.start("rb")
+    life.sh("echo one > v", box="rb").ok()
+    snap = life.snap("rb")
+    life.sh("echo two > v", box="rb").ok()
+    pid, away = life.keeper("rb"), life.petri.path("home", "elsewhere")
+    os.rename(life.project, away)
+    one_line(life("rollback", "rb", snap, cwd=away), life.project).ok(1)
+    os.mkdir(life.project)
+    one_line(life("rollback", "rb", snap), "not the directory").ok(1)
+    os.rmdir(life.project)
+    os.rename(away, life.project)
+    assert life.keeper("rb") == pid and life.out("cat v", box="rb") == "two\n"
+    life("rollback", "rb", snap).ok()
+    assert life.out("cat v", box="rb") == "one\n"
+
+
 def test_project_replaced_while_it_runs(life):
     """A snapshot and a refresh mount anew: never another directory under the old one's changes."""
     life.petri.file("a", "old\n")
