@@ -51,12 +51,9 @@ static uint64_t box_disk(const struct box *b)
     return b->scratch.watched || b->scratch.kind != SCRATCH_TMPFS ? b->scratch.size : 0;
 }
 
-int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
+struct cgroup_limits box_limits(const struct plan *p)
 {
-    const struct plan *p = b->plan;
-    AUTOFREE char *at = mount_point(b->paths), *layers = path_join(b->paths->data, "layers");
-    bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
-    struct cgroup_limits limits = {
+    return (struct cgroup_limits){
         .memory = p->memory.value,
         .cpu_milli = p->cpus_milli.value,
         .pids = p->pids.value,
@@ -64,6 +61,14 @@ int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
         .cpu_asked = p->cpus_milli.asked,
         .pids_asked = p->pids.asked,
     };
+}
+
+int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e)
+{
+    const struct plan *p = b->plan;
+    AUTOFREE char *at = mount_point(b->paths), *layers = path_join(b->paths->data, "layers");
+    bool many = geteuid() != 0 && p->uid != getuid() && strcmp(p->image, "host") == 0;
+    struct cgroup_limits limits = box_limits(p);
     int rc;
 
     if ((rc = ids_plan(p, many, &b->ids, e)) < 0 ||

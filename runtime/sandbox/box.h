@@ -37,6 +37,8 @@ struct box {
         }                                                                                          \
     }
 
+/* What a plan says of memory, cpus and processes. */
+struct cgroup_limits box_limits(const struct plan *p);
 /* Everything that can be refused is refused here, before anything is made; then the cgroup is. */
 int box_prepare(struct box *b, void (*on_prepare)(void), struct err **e);
 /* Starts the launcher; petri-init will say hello on `control`. May be called again after box_wait(). */

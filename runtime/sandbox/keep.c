@@ -216,6 +216,43 @@ int kept_same_base(const struct state *s, const struct plan *p, struct err **e)
                : other_project(s, e);
 }
 
+/* In a child: a scope moves whoever asks for it. */
+static _Noreturn void try_limits(const struct plan *p, int pipe)
+{
+    AUTOFREE char *id = str_printf("%s-try", p->id); /* the one that runs has the name itself */
+    struct cgroup_limits limits = box_limits(p);
+    struct cgroup *c = NULL;
+    struct err *e = NULL;
+
+    if (cgroup_create(id, &limits, &c, &e) == 0)
+        (void)cgroup_wait(c, &e);
+    cgroup_free(c);
+    say(pipe, e);
+    _exit(0);
+}
+
+int kept_limits(const struct plan *p, struct err **e)
+{
+    AUTOCLOSE int in = -1;
+    int pair[2], rc;
+    pid_t pid;
+
+    if (!p->memory.asked && !p->cpus_milli.asked)
+        return 0;
+    if (pipe2(pair, O_CLOEXEC) < 0)
+        return err_sys(e, "pipe");
+    in = pair[0];
+    pid = fork();
+    if (pid == 0)
+        try_limits(p, pair[1]);
+    close(pair[1]);
+    if (pid < 0)
+        return err_sys(e, "fork");
+    rc = kept_wait(in, NULL, e);
+    (void)RETRY(waitpid(pid, NULL, 0));
+    return rc;
+}
+
 struct keeping {
     struct live live;
     int store;

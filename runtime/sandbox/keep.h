@@ -28,6 +28,8 @@ int kept_times(const struct strv *flags, uint64_t *ret_idle_ms, uint64_t *ret_li
 int kept_same_project(const struct state *s, struct err **e);
 /* Whether the plan's image and project are those that the record is about. */
 int kept_same_base(const struct state *s, const struct plan *p, struct err **e);
+/* Whether the limits that were asked for can be enforced. */
+int kept_limits(const struct plan *p, struct err **e);
 /* Fills the record of a new one: its first layers, the project's clock, the git index of this moment. */
 int kept_make(const struct paths *paths, struct kept *k, struct err **e);
 /* Forks the keeper; its word comes through the pipe. The lock goes with it. */

@@ -222,7 +222,10 @@ int sandbox_check(const struct paths *paths, const char *id, const struct option
     CLEANUP(kept_free_p) struct kept k = KEPT_INIT;
     AUTOSTRV struct strv flags = { 0 };
     int rc = state_read(paths, id, &k.state, e);
-    return rc < 0 ? rc : plan_existing(paths, o, &k, &flags, e);
+
+    if (rc == 0)
+        rc = plan_existing(paths, o, &k, &flags, e);
+    return rc < 0 ? rc : kept_limits(k.plan, e);
 }
 
 /* "shop-1", "shop-2": the first that is free. */

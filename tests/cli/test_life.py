@@ -113,6 +113,23 @@ def test_restart_with_nonsense_changes_nothing(life):
     one_line(life("restart", "nosuch"), "no sandbox 'nosuch'", "petri ls")
 
 
+@pytest.mark.no_cgroups
+def test_restart_with_limits_that_can_not_be_had(life):
+    life.start()
+    pid = life.keeper()
+    for flags in (("-m", "1G"), ("--cpus", "1")):
+        one_line(life("restart", *flags), "can't be enforced").ok(1)
+        assert life.keeper() == pid, flags
+
+
+@pytest.mark.cgroups
+def test_restart_with_limits(life):
+    life.start()
+    pid = life.keeper()
+    life("restart", "-m", "300M").ok()
+    assert life.keeper() != pid
+
+
 def test_files_survive_stop_and_start(life):
     before = tree(life.project)
     life.start()
