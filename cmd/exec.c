@@ -89,6 +89,9 @@ static int judge(struct exec_flags *f, struct err **e)
         return err_wrap(e, "--max-output");
     if (f->workdir && !*f->workdir)
         return err_new(e, ERR_INVALID, "-w '': a directory is needed");
+    if (f->detach && f->max_output)
+        return err_new(e, ERR_UNSUPPORTED,
+                       "-d with --max-output: of a job's output 10M are kept (petri logs)");
     if (f->detach && f->user)
         return err_new(e, ERR_UNSUPPORTED, "-d with -u: a job runs as the sandbox's own user");
     f->tty = !f->json && !f->no_tty && !f->detach && (f->tty || (isatty(0) && isatty(1)));

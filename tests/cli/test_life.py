@@ -464,6 +464,7 @@ def test_job_output_is_cut(life):
     assert life("wait", a).rc == 0
     [j] = life("jobs", "--json").ok().json
     assert j["truncated"] and j["output_bytes"] == 12000004 and len(life("logs", a).ok().outb) == 10 << 20
+    one_line(life("exec", "-d", "--max-output", "10", "--", "seq", "100"), "--max-output", "10M").ok(125)
 
 
 def test_events(life):
