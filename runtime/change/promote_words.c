@@ -73,8 +73,9 @@ static bool touches(const struct source *s, const char *path)
 /* A word that is neither a sandbox nor a file of the project is a slip. */
 static int check_words(const struct promotion *m, bool named, struct err **e)
 {
+    const struct strv *words = &m->w.operands;
     size_t from = named ? 1 : 0;
-    for (size_t i = from; i < m->w.operands.n; i++) {
+    for (size_t i = from; i - from < m->paths.n; i++) { /* those after -- come last */
         const char *path = m->paths.v[i - from];
         CLEANUP(node_free_p) struct node n = { 0 };
         if (touches(&m->s, path))
@@ -83,10 +84,11 @@ static int check_words(const struct promotion *m, bool named, struct err **e)
             return -ERR_FAILED;
         if (*path && n.kind == NODE_NONE)
             return err_new(e, ERR_NOT_FOUND,
-                           i == 0 ? "'%.200s' is neither a sandbox nor a path that changed (petri "
-                                    "ls, petri diff)"
-                                  : "no path '%.200s' changed (petri diff)",
-                           m->w.operands.v[i]);
+                           i == 0 && words->n
+                               ? "'%.200s' is neither a sandbox nor a path that changed (petri "
+                                 "ls, petri diff)"
+                               : "no path '%.200s' changed (petri diff)",
+                           i < words->n ? words->v[i] : path);
     }
     return 0;
 }

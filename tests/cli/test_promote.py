@@ -105,6 +105,14 @@ def test_paths(world):
     assert promote(world, "-y", "/etc/passwd", rc=1).talk
 
 
+def test_paths_that_did_not_change(world):
+    Box(world).run("mkdir s; echo 1 > s/f")
+    for words in (("nonexist", "s/f"), ("--", "nonexist", "s/f"), ("made", "--", "s/f", "nonexist")):
+        assert "nonexist" in promote(world, "-y", *words, rc=1).talk, words
+    assert not os.path.exists(os.path.join(world.project, "s"))
+    promote(world, "-y", "--", "s/f")
+
+
 def test_a_word_that_is_a_sandbox_wins(world):
     world.file("made", "1\n")
     world.file("a", "1\n")
