@@ -292,6 +292,21 @@ static int confirm(struct promotion *m, struct err **e)
     return c == 'y';
 }
 
+/* What can't be applied is refused where nothing is to be, too. */
+static int try_build(struct promotion *m, struct err **e)
+{
+    CLEANUP(op_free_p) struct op o = { 0 };
+    return picks_build(&m->p, &o, m->mask, e);
+}
+
+static int to_branch(struct promotion *m, const char *branch, struct err **e)
+{
+    int rc = try_build(m, e);
+
+    strv_free_p(&m->p.notes); /* they are about the working tree */
+    return rc < 0 ? rc : branch_commit(&m->r, &m->p, branch, &m->branch_commit, e);
+}
+
 static int decide(struct promotion *m, int *ret_status, struct err **e)
 {
     const char *branch = words_get(&m->w, "branch");
@@ -304,6 +319,8 @@ static int decide(struct promotion *m, int *ret_status, struct err **e)
     if ((rc = all_or_nothing(m, e)) < 0)
         return rc;
     if (words_has(&m->w, "dry-run")) {
+        if ((rc = try_build(m, e)) < 0)
+            return rc;
         if (m->w.json)
             promote_json(m, "dry-run", NULL);
         else
@@ -322,7 +339,7 @@ static int decide(struct promotion *m, int *ret_status, struct err **e)
         picks_settle(&m->p);
     }
     if (picks_count(&m->p, PICK_TAKE)) {
-        rc = branch ? branch_commit(&m->r, &m->p, branch, &m->branch_commit, e) : apply_it(m, e);
+        rc = branch ? to_branch(m, branch, e) : apply_it(m, e);
         if (rc < 0)
             return rc;
     }

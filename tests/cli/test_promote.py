@@ -720,6 +720,18 @@ def test_branch(repo):
     assert git(repo.project, "rev-list", "--count", "try").stdout.strip() == "3"
 
 
+def test_the_place_of_a_directory_that_stays(repo):
+    """Hidden files keep it: whoever asks hears the same."""
+    commit(repo, a="1\n", **{"mix/tok": "secret\n", "mix/m": "m\n"})
+    before = look(repo.project)
+    Box(repo, hide=["mix/tok"]).run("rm -rf mix; ln -s a mix; echo 2 > a")
+    said = [promote(repo, *flags, rc=1).talk for flags in (("-y",), ("-n",), ("-y", "--branch", "try"))]
+    assert "'mix' can't take the place of the directory" in said[0]
+    assert said[0] == said[1] == said[2]
+    assert look(repo.project) == before and git(repo.project, "branch", "--list", "try").stdout == ""
+    promote(repo, "-y", "--branch", "try", "a")
+
+
 def test_branch_without_git(world):
     Box(world).run("echo 2 > a")
     assert "git repository" in promote(world, "-y", "--branch", "b", rc=1).talk
