@@ -130,10 +130,11 @@ int node_read(const struct json *j, struct node *ret, struct err **e)
 
 /* --- extended attributes ------------------------------------------------------------------------- */
 
-/* What belongs to the host's file: its ACL, its label, what users put there. */
+/* What belongs to the host's file: its ACL (and that of what is made in a directory), its label, what users put there. */
 static bool wanted(const char *name)
 {
-    return strcmp(name, "system.posix_acl_access") == 0 || strcmp(name, "security.selinux") == 0 ||
+    return strcmp(name, "system.posix_acl_access") == 0 ||
+           strcmp(name, "system.posix_acl_default") == 0 || strcmp(name, "security.selinux") == 0 ||
            (str_starts(name, "user.") && !str_starts(name, "user.overlay."));
 }
 

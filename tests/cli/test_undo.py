@@ -1,6 +1,7 @@
 """petri undo, redo and history: the journal read backwards."""
 import os
 import shutil
+import struct
 
 import pytest
 
@@ -135,6 +136,27 @@ def test_byte_for_byte(world):
     assert contents(world.project) == after
     call(world, "undo")
     assert look(world.project) == before
+
+
+def test_acls_of_a_directory(world):
+    world.file("d/x", "x\n")
+    d = os.path.join(world.project, "d")
+    # owner, user 1, group, mask, others
+    entries = [(0x01, 7, 0xffffffff), (0x02, 5, 1), (0x04, 5, 0xffffffff), (0x10, 7, 0xffffffff),
+               (0x20, 5, 0xffffffff)]
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *x) for x in entries)
+    names = ("system.posix_acl_access", "system.posix_acl_default")
+    try:
+        for n in names:
+            os.setxattr(d, n, acl)
+    except OSError as e:
+        pytest.skip(f"no ACLs here: {e}")
+    acls = [os.getxattr(d, n) for n in names]
+    Box(world).run("rm -r d")
+    promote(world, "-y")
+    assert not os.path.exists(d)
+    call(world, "undo")
+    assert [os.getxattr(d, n) for n in names] == acls and text(world, "d/x") == "x\n"
 
 
 def test_another_project(world):
