@@ -36,38 +36,57 @@ struct known *known_free(struct known *k)
     return NULL;
 }
 
-/* Whose promotions count, and until when: "ID" and "ID 2026-..." for those it was forked from. */
-struct line {
-    struct strv ids, until;
+/* One whose promotions count: all of the sandbox itself, those before the fork of who it was forked from. */
+struct forebear {
+    char *id, *forked; /* NULL: never */
+    uint64_t next;     /* the journal's next number at the fork; 0: the record does not say */
 };
 
-static void ancestors(const struct record *r, struct line *l)
-{
-    AUTOFREE char *id = str_dup(r->id), *until = str_dup("9999");
+struct line {
+    struct forebear v[MAX_PARENTS];
+    size_t n;
+};
 
-    for (int i = 0; id && i < MAX_PARENTS; i++) {
-        AUTOFREE char *path = str_printf("%s/sandboxes/%s/state.json", r->data, id), *text = NULL;
-        AUTOJSON struct json *j = NULL;
-        size_t n;
-        strv_add(&l->ids, id);
-        strv_add(&l->until, until);
-        free_p(&id);
-        if (fs_read(AT_FDCWD, path, 16 << 20, &text, &n, NULL) < 0 ||
-            json_parse(text, n, &j, NULL) < 0 || !json_str(j, "parent") || !json_str(j, "created"))
-            return;
-        id = str_dup(json_str(j, "parent"));
-        free_p(&until);
-        until = str_dup(json_str(j, "created"));
+static void line_free_p(struct line *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        free(l->v[i].id);
+        free(l->v[i].forked);
     }
 }
 
+static void ancestors(const struct record *r, struct line *l)
+{
+    l->v[l->n++].id = str_dup(r->id);
+    while (l->n < MAX_PARENTS) {
+        struct forebear *next = &l->v[l->n];
+        AUTOFREE char *path = str_printf("%s/sandboxes/%s/state.json", r->data, next[-1].id);
+        AUTOFREE char *text = NULL;
+        AUTOJSON struct json *j = NULL;
+        size_t n;
+        if (fs_read(AT_FDCWD, path, 16 << 20, &text, &n, NULL) < 0 ||
+            json_parse(text, n, &j, NULL) < 0 || !json_str(j, "parent") || !json_str(j, "created"))
+            return;
+        next->id = str_dup(json_str(j, "parent"));
+        next->forked = str_dup(json_str(j, "created"));
+        (void)json_u64(j, "journal_next", &next->next);
+        l->n++;
+    }
+}
+
+/* The time alone leaves the second of the fork in doubt, and is wrong after the clock was set back; the number alone,
+ * where the journal was begun anew. */
 static bool counts(const struct line *l, const struct op *o)
 {
     if (o->open || o->aborted || !o->sandbox || !o->created)
         return false;
-    for (size_t i = 0; i < l->ids.n; i++)
-        if (!strcmp(l->ids.v[i], o->sandbox))
-            return strcmp(o->created, l->until.v[i]) <= 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const struct forebear *f = &l->v[i];
+        if (strcmp(f->id, o->sandbox) != 0)
+            continue;
+        int c = f->forked ? strcmp(o->created, f->forked) : -1;
+        return f->next ? c <= 0 && o->number < f->next : c < 0;
+    }
     return false;
 }
 
@@ -143,7 +162,7 @@ static int compare(const void *a, const void *b)
 int known_load(const struct record *r, struct known **ret, struct err **e)
 {
     CLEANUP(journal_close_p) struct journal j = { .fd = -1 };
-    struct line l = { 0 };
+    CLEANUP(line_free_p) struct line l = { 0 };
     struct known *k = mem_zalloc(sizeof *k);
     struct op *v = NULL;
     size_t n = 0;
@@ -169,8 +188,6 @@ int known_load(const struct record *r, struct known **ret, struct err **e)
             k->n_dirs++;
     }
     ops_free(v, n);
-    strv_free_p(&l.ids);
-    strv_free_p(&l.until);
     if (rc < 0) {
         known_free(k);
         return rc;

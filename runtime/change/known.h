@@ -1,7 +1,7 @@
 /* runtime/change/known.h - what petri itself last wrote to a file of the project for a sandbox.
  *
  * A file that still is what this sandbox's last promotion (or its undo) made of it was changed by nobody
- * since. Promotions of the sandbox that it was forked from count up to the fork.
+ * since. Promotions of the sandbox that it was forked from count where they were done before the fork.
  */
 #pragma once
 #include "runtime/change/journal.h"

@@ -206,6 +206,7 @@ struct batch {
     const struct plan *plan; /* of the first; the others differ in id, name and top */
     const struct strv *chain;
     int store, caches_fd;
+    uint64_t journal_next;
     unsigned number;     /* of the next name */
     bool taken[1 << 14]; /* numbers that need not be tried */
 };
@@ -281,6 +282,7 @@ static void describe(const struct batch *b, struct kept *k)
     s->parent = str_dup(f->id);
     s->stamp_sec = f->stamp_sec;
     s->stamp_nsec = f->stamp_nsec;
+    s->journal_next = b->journal_next;
     flags_inherit(&f->options, &s->options);
     flags_inherit(&f->configured, &s->configured);
     for (size_t i = 0; i < f->labels.n; i++)
@@ -385,6 +387,8 @@ int sandbox_fork(const struct paths *paths, const char *id, const struct options
     size_t done = 0, i = 0;
 
     *ret_paused_ms = 0;
+    /* before the layer is: what is promoted from here on may be what the fork has not */
+    b.journal_next = state_journal_next(paths);
     if ((rc = store_lock_shared(paths, &store, e)) < 0 ||
         (rc = sandbox_freeze(paths, id, false, &from, &chain, ret_paused_ms, e)) < 0)
         return rc;

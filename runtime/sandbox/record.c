@@ -49,6 +49,7 @@ static const struct member {
     M(NUMBER, n_taken),
     M(NUMBER, stamp_sec),
     M(NUMBER, stamp_nsec),
+    M(NUMBER, journal_next),
     M(FLAG, ran),
     M(NUMBER, exit_status),
 #undef M

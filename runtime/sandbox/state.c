@@ -32,6 +32,26 @@ char *state_now(void)
     return str_dup(when);
 }
 
+uint64_t state_journal_next(const struct paths *paths)
+{
+    AUTOFREE char *path = path_join(paths->data, "journal");
+    DIR *d = opendir(path);
+    uint64_t last = 0, open = UINT64_MAX;
+    struct dirent *de;
+
+    while (d && (de = fs_next(d))) {
+        char *end;
+        uint64_t n = strtoul(de->d_name, &end, 10);
+        if (strcmp(end, ".open") == 0 && n < open)
+            open = n;
+        else if (!*end && n > last)
+            last = n;
+    }
+    if (d)
+        closedir(d);
+    return last < open ? last + 1 : open;
+}
+
 /* 0, or -1 with errno: EWOULDBLOCK where somebody has it. */
 static int take_lock(const char *dir, int flags, int *ret)
 {

@@ -37,7 +37,9 @@ struct state {
     uint64_t n_taken;               /* snapshots ever: the next one's number is one higher */
     bool own;                       /* the project's own sandbox: meant where none is named */
     uint64_t stamp_sec, stamp_nsec; /* the project's clock when the sandbox was made */
-    bool ran;                       /* a kept run: */
+    /* a fork: all operations of the journal below this number were done before it; 0: not known */
+    uint64_t journal_next;
+    bool ran; /* a kept run: */
     uint64_t exit_status;
     bool running; /* not in the record: the lock is held */
 };
@@ -46,6 +48,8 @@ void state_free_p(struct state *s);
 
 /* What a plan says, in a record's words; ids as planned. */
 void state_from_plan(struct state *s, const struct plan *p, const struct ids *ids);
+/* The number below which every operation of the journal is done: of the first that is not, or of the next one. */
+uint64_t state_journal_next(const struct paths *paths);
 /* What may not be seen and what may not be written, as this start has it. */
 void state_take_paths(struct state *s, const struct plan *p);
 /* Seconds of the epoch as "2026-01-31T12:00:00Z"; now. */
