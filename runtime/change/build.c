@@ -58,6 +58,8 @@ static struct item *add(struct picks *p, struct op *o, size_t i, enum step step)
     if (step != STEP_CREATE && step != STEP_MKDIR) {
         node_copy(&p->v[i].host, &it->old);
         it->seen = p->v[i].seen;
+    } else {
+        it->old.foreign = p->v[i].host.foreign; /* somebody removed what was there */
     }
     return it;
 }

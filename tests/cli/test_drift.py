@@ -5,12 +5,24 @@ import os
 import pytest
 
 from life import life  # noqa: F401
-from promotion import Box, fresh, promote, text, tick
+from promotion import Box, call, fresh, git, promote, text, tick
 
 
 @pytest.fixture
 def world(petri):
     return fresh(petri)
+
+
+GONE = "it was deleted in the project meanwhile"
+
+
+def gone(world, name):
+    """A file goes, after the sandbox was made."""
+    os.unlink(os.path.join(world.project, name))
+
+
+def there(world, name):
+    return os.path.lexists(os.path.join(world.project, name))
 
 
 # --- forks ---------------------------------------------------------------------------------------------
@@ -53,3 +65,34 @@ def test_until_when_the_source_counts(world, created, journal_next, rc):
     fork.run("echo 3 > a")
     promote(world, "-y", "fork", rc=rc)
     assert text(world, "a") == ("2\n" if rc else "3\n")
+
+
+# --- what was deleted -------------------------------------------------------------------------------------
+
+def test_deleted_won_over_and_undone(world):
+    """What `ours` brought back and undo took away again is deleted as before."""
+    for name in ("s/g", "w/only", "top"):
+        world.file(name, "1\n")
+    git(world.project, "init", "-q")
+    git(world.project, "add", "-A")
+    box = Box(world)
+    box.run("echo in >> s/g; echo in >> w/only; echo in >> top")
+    gone(world, "s/g")
+    gone(world, "top")
+    gone(world, "w/only")
+    os.rmdir(os.path.join(world.project, "w"))
+    names = ("s/g", "w/only", "top")
+    for _ in range(2):
+        r = promote(world, "-y", rc=1)
+        assert all(f"'{n}': {GONE}" in r.talk for n in names), r
+        promote(world, "-y", "--on-conflict", "ours")
+        assert all(text(world, n) == "1\nin\n" for n in names)
+        call(world, "undo")
+        assert not any(there(world, n) for n in names)
+    call(world, "redo")
+    call(world, "undo")
+    promote(world, "-y", rc=1)
+    call(world, "redo")
+    box.run("echo more >> top")
+    promote(world, "-y")
+    assert text(world, "top") == "1\nin\nmore\n"
