@@ -136,7 +136,7 @@ static void touched_dirs(const struct apply *a, const struct op *o, struct strv 
     if (all.n)
         qsort(all.v, all.n, sizeof *all.v, compare_names);
     for (size_t i = 0; i < all.n; i++)
-        if (*all.v[i] && (i == 0 || strcmp(all.v[i], all.v[i - 1]) != 0) &&
+        if ((i == 0 || strcmp(all.v[i], all.v[i - 1]) != 0) &&
             (is_made(o, all.v[i]) || a->same_dir(a->arg, all.v[i])))
             strv_add(ret, all.v[i]);
 }

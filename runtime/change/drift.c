@@ -8,8 +8,14 @@
 #include <sys/vfs.h>
 
 #include "base/fs.h"
+#include "runtime/change/rename.h"
 
-enum { MAX_COMPARED = 256 << 20 };
+enum {
+    MAX_COMPARED = 256 << 20,
+    MAX_SIMILAR = 1 << 20,
+    MAX_PAIRS = 10000,
+    ENOUGH = 50 /* per cent */
+};
 
 static bool after(const struct timespec *a, const struct timespec *b)
 {
@@ -85,13 +91,15 @@ static char *handle_of(int fd)
     return handle_word(u.h.handle_type, u.h.f_handle, u.h.handle_bytes);
 }
 
-/* The one that overlay noted: version, magic, length, flags, type, uuid[16], then the handle. */
-static char *handle_noted(struct drift *d, const char *path)
+/* The one that overlay noted: version, magic, length, flags, type, uuid[16], then the handle. *ret_new: it noted
+ * nothing, so the sandbox made it. */
+static char *handle_noted(struct drift *d, const char *path, bool *ret_new)
 {
     enum { HEAD = 21, MAGIC = 0xfb, TYPE = 4 };
     AUTOSTR struct str origin = STR_INIT;
 
-    if (source_origin(d->s, path, &origin, NULL) < 0 || origin.len <= HEAD)
+    *ret_new = source_origin(d->s, path, &origin, NULL) < 0;
+    if (*ret_new || origin.len <= HEAD)
         return NULL;
     const unsigned char *o = (const unsigned char *)origin.p;
     if (o[1] != MAGIC)
@@ -103,7 +111,8 @@ static char *handle_noted(struct drift *d, const char *path)
 
 static bool same_handle(struct drift *d, const char *dir, int fd)
 {
-    AUTOFREE char *noted = handle_noted(d, dir), *now = noted ? handle_of(fd) : NULL;
+    bool new;
+    AUTOFREE char *noted = handle_noted(d, dir, &new), *now = noted ? handle_of(fd) : NULL;
     return now && strcmp(now, noted) == 0;
 }
 
@@ -253,7 +262,13 @@ static int compare_words(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Files of the project that the sandbox has no more at their places. */
+/* A file of the project that the sandbox has no more at its place. */
+static bool has_left(const struct change *ch)
+{
+    return S_ISREG(ch->old_mode) && !ch->new_mode;
+}
+
+/* Handles and digests of all of them. */
 static const struct strv *left_inside(struct drift *d)
 {
     const struct changeset *c = &d->s->c;
@@ -261,8 +276,10 @@ static const struct strv *left_inside(struct drift *d)
     for (size_t i = 0; i < c->n && !d->left_read; i++) {
         const char *name;
         int dir;
-        if (!S_ISREG(c->v[i].old_mode) || c->v[i].new_mode ||
-            dirs_parent(&d->dirs, c->v[i].path, &dir, &name, NULL) < 0)
+        if (!has_left(&c->v[i]))
+            continue;
+        strv_add(&d->left, c->v[i].old_digest);
+        if (dirs_parent(&d->dirs, c->v[i].path, &dir, &name, NULL) < 0)
             continue;
         AUTOCLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         char *word = fd < 0 ? NULL : handle_of(fd);
@@ -275,20 +292,76 @@ static const struct strv *left_inside(struct drift *d)
     return &d->left;
 }
 
-/* A file that was renamed inside has the origin of its old name. */
-static bool was_there(struct drift *d, const char *path)
+/* Nothing of the directory that the sandbox was made from was removed since, or the sandbox made it. */
+static bool lost_nothing(struct drift *d, const char *dir)
 {
+    AUTOCLOSE int fd = -1;
+    struct stat st;
+    bool new = false;
+
+    if (*dir)
+        free(handle_noted(d, dir, &new));
+    if (new || d->doubt || node_open_dir(d->root, dir, &fd, NULL) < 0 || fstat(fd, &st) < 0)
+        return new;
+    /* one that petri made in place of one that was there is as petri left it, too */
+    const struct node *put = known_find(known(d), dir);
+    return !after(&st.st_ctim, &d->r->stamp) ||
+           (!(put && put->kind == NODE_DIR) && known_dir(known(d), dir, &st));
+}
+
+/* Its text is much like that of a file that is not at its place any more. */
+static bool like_one_left(struct drift *d, size_t i)
+{
+    const struct changeset *c = &d->s->c;
+    AUTOFREE char *text = NULL, *link = NULL;
+    AUTOCLOSE int fd = -1;
+    bool like = false;
+    size_t n;
+
+    if (!S_ISREG(c->v[i].new_mode) || c->v[i].new_size > MAX_SIMILAR ||
+        source_content(d->s, i, &fd, &link, NULL) < 0 || drift_read_fd(fd, &text, &n, NULL) < 0)
+        return false;
+    struct similar *new = similar_new(text, n);
+    for (size_t k = 0; new && !like &&k < c->n; k++) {
+        uint64_t a = c->v[k].old_size, b = c->v[i].new_size;
+        if (!has_left(&c->v[k]) || a > 2 * b || b > 2 * a || d->n_compared++ >= MAX_PAIRS)
+            continue;
+        AUTOFREE char *host = NULL;
+        if (drift_host(d, c->v[k].path, &host, &n, NULL) < 0)
+            continue;
+        struct similar *old = similar_new(host, n);
+        like = similar_compare(old, new) >= ENOUGH;
+        similar_free(old);
+    }
+    similar_free(new);
+    return like;
+}
+
+/* A file that was renamed inside has the origin of its old name. */
+static bool was_there(struct drift *d, size_t i)
+{
+    const struct change *ch = &d->s->c.v[i];
     AUTOFREE char *noted = NULL;
     AUTOCLOSE int fd = -1;
+    bool new;
 
     if (d->r->mode == RECORD_COPY)
-        return source_base(d->s, path, &fd, NULL) == 0;
-    if (base_has(d->base, path))
+        return source_base(d->s, ch->path, &fd, NULL) == 0;
+    if (base_has(d->base, ch->path))
         return true;
-    if (!(noted = handle_noted(d, path)))
+    noted = handle_noted(d, ch->path, &new);
+    if (new)
         return false;
+    const char *word = noted ? noted : ch->new_digest;
     const struct strv *left = left_inside(d);
-    return !left->n || !bsearch(&noted, left->v, left->n, sizeof *left->v, compare_words);
+    if (left->n && bsearch(&word, left->v, left->n, sizeof *left->v, compare_words))
+        return false;
+    if (noted)
+        return true;
+    /* which file it was is not known: it can only have come by its name inside where none of that name went */
+    const char *slash = strrchr(ch->path, '/');
+    AUTOFREE char *dir = str_printf("%.*s", slash ? (int)(slash - ch->path) : 0, ch->path);
+    return !lost_nothing(d, dir) && !like_one_left(d, i);
 }
 
 const char *drift_why(struct drift *d, size_t i, const struct stat *st)
@@ -297,9 +370,8 @@ const char *drift_why(struct drift *d, size_t i, const struct stat *st)
     const struct timespec *written = &ch->written;
 
     if (!st->st_ino)
-        return was_there(d, ch->path) && !ours(d, ch->path)
-                   ? "it was deleted in the project meanwhile"
-                   : NULL;
+        return was_there(d, i) && !ours(d, ch->path) ? "it was deleted in the project meanwhile"
+                                                     : NULL;
     if (S_ISDIR(st->st_mode))
         return NULL; /* what is in it is looked at by itself */
     /* a file in the sandbox that is older than the sandbox: a clock that went back */

@@ -22,8 +22,9 @@ struct drift {
     struct known *known; /* once it was needed */
     bool doubt;          /* times prove nothing here */
     struct dirs dirs;
-    struct strv left; /* handles of files that are not where they were, sorted */
+    struct strv left; /* handles and digests of files that are not where they were, sorted */
     bool left_read;
+    size_t n_compared; /* texts */
     char *last_dir;
     bool last_same;
 };

@@ -230,21 +230,26 @@ static int open_path(const struct changeset *c, const char *path, bool base, int
     return rc < 0 ? rc : source_send(sock, 'F', NULL, 0, fd);
 }
 
-static int send_origin(const struct changeset *c, const char *path, int sock)
+static int send_origin(const struct changeset *c, const char *path, int sock, struct err **e)
 {
     const struct view *v = &c->pairs[0].new;
+    const char *attr = v->trusted ? "trusted.overlay.origin" : "user.overlay.origin";
     char value[256];
     ssize_t n = -1;
 
-    for (size_t i = 0; i < v->n && n <= 0; i++) {
+    /* the lowest layer that has it: those above have notes of the layers below them */
+    for (size_t i = v->n; i-- > 0;) {
         AUTOCLOSE int fd = -1;
         if (v->layers[i].project || v->layers[i].fd < 0)
             continue;
         fd = fs_open_beneath(v->layers[i].fd, path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW, 0, 0);
-        if (fd >= 0)
-            n = fgetxattr(fd, "trusted.overlay.origin", value, sizeof value);
+        if (fd < 0)
+            continue;
+        n = fgetxattr(fd, attr, value, sizeof value);
+        break;
     }
-    return source_send(sock, 'X', value, n > 0 ? (size_t)n : 0, -1);
+    return n < 0 ? err_new(e, ERR_NOT_FOUND, "'%s' is new in the sandbox", path)
+                 : source_send(sock, 'X', value, (size_t)n, -1);
 }
 
 static int send_commits(const struct serve *sv, const struct changeset *c, struct err **e)
@@ -269,7 +274,7 @@ static int answer(const struct serve *sv, const struct changeset *c, struct near
     case 'B':
         return open_path(c, path, what == 'B', sv->sock, e);
     case 'X':
-        return send_origin(c, path, sv->sock);
+        return send_origin(c, path, sv->sock, e);
     case 'G':
         return send_commits(sv, c, e);
     default:

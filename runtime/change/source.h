@@ -41,7 +41,8 @@ void source_ahead(struct source *s, size_t *order, size_t n);
 int source_file(struct source *s, const char *path, int *ret_fd, struct err **e);
 /* The file as it was when the sandbox was made: workspaces that are copies only. */
 int source_base(struct source *s, const char *path, int *ret_fd, struct err **e);
-/* overlay's note of which file or directory of the project this one was; empty where there is none. */
+/* overlay's note of which file or directory of the project this one was: ERR_NOT_FOUND where there is none, empty where
+ * it could not say which (always for an ordinary user). */
 int source_origin(struct source *s, const char *path, struct str *ret, struct err **e);
 /* Commits made inside: a pack of what the project's repository lacks, and refs, one per line "HEX NAME".
  * *ret_fd is -1 where there are none. */

@@ -69,6 +69,53 @@ def test_until_when_the_source_counts(world, created, journal_next, rc):
 
 # --- what was deleted -------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("mode", ["overlay", "copy"])
+@pytest.mark.parametrize("layers", ["one", "frozen", "both"])
+def test_deleted_by_hand(world, mode, layers):
+    """A file that no git index has, and that the sandbox has written to, in whichever layer."""
+    for name in ("top", "d/deep", "e/last"):
+        world.file(name, "1\n")
+    box = Box(world, mode=mode)
+    if layers != "one":
+        box.run("echo in >> top; echo in >> d/deep; echo in >> e/last; echo n > n; echo n > d/n")
+        box.snapshot()
+    if layers != "frozen":
+        box.run("echo in >> top; echo in >> d/deep; echo in >> e/last; echo n >> n; echo n >> d/n")
+    gone(world, "top")
+    gone(world, "d/deep")
+    gone(world, "e/last")
+    os.rmdir(os.path.join(world.project, "e"))
+    r = promote(world, "-y", rc=1)
+    assert all(f"'{n}': {GONE}" in r.talk for n in ("top", "d/deep", "e/last")), r
+    assert "n'" not in r.talk.replace("'n'", "N'") and "N'" not in r.talk.replace("'n'", "N'"), r
+    promote(world, "-y", "--on-conflict", "theirs")
+    assert there(world, "n") and there(world, "d/n")
+    r = promote(world, "-y", rc=1)
+    assert all(f"'{n}': {GONE}" in r.talk for n in ("top", "d/deep", "e/last")), r
+    assert not (there(world, "top") or there(world, "d/deep") or there(world, "e/last"))
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_renamed_inside(world, tracked):
+    """A new name in the project is no deleted file, also where the file was edited on the way."""
+    for name in ("a", "b", "d/c", "d/e", "d/f"):
+        world.file(name, f"{name}\n")
+    world.file("long", "".join(f"{i}\n" for i in range(50)))
+    if tracked:
+        git(world.project, "init", "-q")
+        git(world.project, "add", "-A")
+    box = Box(world)
+    box.run("mv long long2; echo x >> long2; mv a a2; echo x >> a2; mv d/c d/c2; echo x >> d/c2; mkdir n; mv b n/b; echo x >> n/b; echo x > d/x")
+    world.file("other", "host\n")
+    tick(world.project)
+    os.unlink(os.path.join(world.project, "other"))
+    promote(world, "-y", "d")
+    box.run("mv d/e d/e2; echo x >> d/e2; mv d/f f2")
+    promote(world, "-y", "d", "n", "b", "f2", "long", "long2")
+    assert text(world, "d/c2") == "d/c\nx\n" and text(world, "n/b") == "b\nx\n" and text(world, "d/e2") == "d/e\nx\n"
+    assert text(world, "f2") == "d/f\n" and text(world, "long2").endswith("49\nx\n")
+
+
 def test_deleted_won_over_and_undone(world):
     """What `ours` brought back and undo took away again is deleted as before."""
     for name in ("s/g", "w/only", "top"):
