@@ -17,6 +17,9 @@ static inline void base_free_p(struct base **b)
 }
 /* True when the index has the path; all these take NULL for the base. */
 bool base_has(const struct base *b, const char *path);
+/* Every path below the directory that the index has and a checkout has, too; "" is the project. */
+void base_each(const struct base *b, const char *dir, void (*f)(void *arg, const char *path),
+               void *arg);
 /* True when the content is what the index says. */
 bool base_equals(const struct base *b, const char *path, const void *p, size_t n);
 /* The content itself; the caller frees it. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "runtime/change/base.h"
 #include "runtime/change/diff.h"
 #include "runtime/change/known.h"
 #include "runtime/change/library.h"
@@ -20,6 +21,7 @@ struct drift {
     struct ignore *ignore;
     struct known *known; /* once it was needed */
     bool asked;
+    struct strv dirs; /* in which something came or went since */
     uint64_t seen, changed;
 };
 
@@ -36,14 +38,19 @@ static bool hidden(const struct record *r, const char *path)
     return false;
 }
 
-/* What petri itself put there for this sandbox, of files as far as times tell. */
-static bool is_ours(struct drift *d, int dir, const char *name, const char *path,
-                    const struct stat *st)
+static const struct node *put_there(struct drift *d, const char *path)
 {
     if (!d->asked)
         (void)known_load(d->r, &d->known, NULL);
     d->asked = true;
-    const struct node *put = known_find(d->known, path);
+    return known_find(d->known, path);
+}
+
+/* What petri itself put there for this sandbox, of files as far as times tell. */
+static bool is_ours(struct drift *d, int dir, const char *name, const char *path,
+                    const struct stat *st)
+{
+    const struct node *put = put_there(d, path);
     if (!put || !S_ISREG(st->st_mode))
         return put && node_matches(dir, name, put);
     return put->kind == NODE_FILE && put->size == (uint64_t)st->st_size &&
@@ -60,6 +67,8 @@ static void drift_in(struct drift *d, int at, const char *name, const char *path
 
     if (!dir && fd >= 0)
         close(fd);
+    if (dir && fstat(fd, &st) == 0 && after(st.st_ctim, d->r->stamp))
+        strv_add(&d->dirs, path);
     while (dir && d->seen < MAX_ENTRIES && (de = readdir(dir))) {
         if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, "..") || !strcmp(de->d_name, ".git"))
             continue;
@@ -81,6 +90,46 @@ static void drift_in(struct drift *d, int at, const char *name, const char *path
         closedir(dir);
 }
 
+struct missing {
+    struct drift *d;
+    int root;
+    size_t skip;     /* of a path: the directory */
+    char *last;      /* what was looked for there */
+    bool last_there; /* and whether it is */
+};
+
+static void miss(void *arg, const char *path)
+{
+    struct missing *m = arg;
+    size_t n = m->skip + strcspn(path + m->skip, "/");
+    struct stat st;
+
+    if (!m->last || strlen(m->last) != n || strncmp(m->last, path, n) != 0) {
+        free(m->last);
+        m->last = str_printf("%.*s", (int)n, path);
+        m->last_there = fstatat(m->root, m->last, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+    }
+    if (m->last_there || hidden(m->d->r, path))
+        return;
+    const struct node *put = put_there(m->d, path);
+    m->d->changed += !(put && put->kind == NODE_NONE);
+}
+
+/* What the index of the start has and those directories no more: of files that git does not know nobody can tell. */
+static int count_missing(struct drift *d, int root, struct err **e)
+{
+    CLEANUP(base_free_p) struct base *base = NULL;
+    int rc = d->dirs.n ? base_open(d->r, &base, e) : 0;
+
+    for (size_t i = 0; i < d->dirs.n && base; i++) {
+        const char *dir = d->dirs.v[i];
+        struct missing m = { .d = d, .root = root, .skip = *dir ? strlen(dir) + 1 : 0 };
+        base_each(base, dir, miss, &m);
+        free(m.last);
+    }
+    return rc;
+}
+
 static int count_drift(const struct record *r, struct drift *ret, struct err **e)
 {
     CLEANUP(ignore_free_p) struct ignore *ignore = NULL;
@@ -95,9 +144,11 @@ static int count_drift(const struct record *r, struct drift *ret, struct err **e
         return rc;
     ret->ignore = ignore;
     drift_in(ret, root, ".", "", 0);
+    rc = count_missing(ret, root, e);
     ret->ignore = NULL;
     ret->known = known_free(ret->known);
-    return 0;
+    strv_free_p(&ret->dirs);
+    return rc;
 }
 
 /* Each code once. */

@@ -60,6 +60,20 @@ bool base_has(const struct base *b, const char *path)
     return find(b, path) != NULL;
 }
 
+void base_each(const struct base *b, const char *dir, void (*f)(void *arg, const char *path),
+               void *arg)
+{
+    AUTOFREE char *below = b ? str_printf("%s%s%s", b->prefix, dir, *dir ? "/" : "") : NULL;
+    const git_index_entry *en;
+    size_t i = 0;
+
+    if (!b || (*below && git_index_find_prefix(&i, b->index, below) < 0))
+        return;
+    for (; (en = git_index_get_byindex(b->index, i)) && str_starts(en->path, below); i++)
+        if (!(en->flags_extended & GIT_INDEX_ENTRY_SKIP_WORKTREE))
+            f(arg, en->path + strlen(b->prefix));
+}
+
 bool base_equals(const struct base *b, const char *path, const void *p, size_t n)
 {
     const git_index_entry *en = find(b, path);

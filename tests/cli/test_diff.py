@@ -6,6 +6,7 @@ import pty
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 
@@ -13,6 +14,7 @@ import pytest
 
 import helpers
 from layers import Made
+from promotion import Box
 
 GIT = ["git", "-c", "user.email=t@example.com", "-c", "user.name=t", "-c", "commit.gpgsign=false"]
 # What a program that must not run would leave.
@@ -564,6 +566,22 @@ def test_count(world):
     assert count(world)["host_changed"] == 2, "what petri brought is nobody's change"
     world.file("new", "host\n")
     assert count(world)["host_changed"] == 3
+
+
+def test_count_of_what_went(world):
+    commit(world, **{n: "1\n" for n in ("a", "s/f1", "s/f2", "s/t/x", "s/t/y", "u/v/z", "secret/k", "keep", "ours")})
+    m = Box(world, hide=["secret"])
+    m.run("rm ours; echo 2 >keep")
+    world.run("-y", sub="promote").ok()
+    assert count(world)["host_changed"] == 0
+    os.unlink(os.path.join(world.project, "s/f1"))
+    assert count(world)["host_changed"] == 1
+    for gone in ("s/t", "u", "secret"):
+        shutil.rmtree(os.path.join(world.project, gone))
+    assert count(world)["host_changed"] == 4
+    world.file("a", "host\n")
+    os.rename(os.path.join(world.project, "s/f2"), os.path.join(world.project, "s/f3"))
+    assert count(world)["host_changed"] == 7
 
 
 # --- the rest of the sandbox -----------------------------------------------------------------------------
