@@ -359,7 +359,7 @@ static int fork_one(struct batch *b, struct plan *p, const char *name, struct st
     close_p(&k.lock);
     close_p(&k.store);
     if (rc < 0)
-        (void)state_remove(b->paths, p->id, NULL);
+        state_remove_left(b->paths, p->id);
     return rc;
 }
 
@@ -369,7 +369,7 @@ static int settle(const struct paths *paths, int *pipe, const struct started *s,
     int rc = kept_wait(*pipe, NULL, e);
     close_p(pipe);
     if (rc < 0)
-        (void)state_remove(paths, s->id, NULL);
+        state_remove_left(paths, s->id);
     return rc;
 }
 

@@ -267,6 +267,8 @@ static void forget_start(struct keeping *k)
     AUTOFREE char *path = path_join(dir, "state.json");
     if (k->before)
         (void)fs_write_atomic(AT_FDCWD, path, k->before, strlen(k->before), 0600, NULL);
+    else /* here and now: whoever gets the lock next must not find it */
+        (void)state_remove(k->live.paths, k->live.state.id, NULL);
 }
 
 /* The record is written while the launcher works. */
@@ -313,6 +315,7 @@ static _Noreturn void keeper_main(const struct paths *paths, struct kept *from, 
         _exit(1);
     }
     if (k->e) { /* the record could not be written */
+        forget_start(k);
         live_down(l);
         say(pipe, k->e);
         _exit(1);

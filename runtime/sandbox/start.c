@@ -49,10 +49,16 @@ static void others_of(const struct paths *paths, const char *root, struct str *o
     free(v);
 }
 
+static bool has_record(const struct paths *paths, const char *id)
+{
+    AUTOFREE char *record = str_printf("%s/sandboxes/%s/state.json", paths->data, id);
+    return fs_exists(record);
+}
+
 static int own_of(const struct paths *paths, const char *workspace, char **ret_id, struct err **e)
 {
     CLEANUP(project_free_p) struct project pr = { 0 };
-    AUTOFREE char *link = NULL, *id = NULL, *dir = NULL;
+    AUTOFREE char *link = NULL, *id = NULL;
     char cwd[PATH_MAX];
     int rc;
 
@@ -63,8 +69,7 @@ static int own_of(const struct paths *paths, const char *workspace, char **ret_i
     link = str_printf("%s/projects/%llx-%llx", paths->data, (unsigned long long)pr.st.st_dev,
                       (unsigned long long)pr.st.st_ino);
     id = fs_readlink(AT_FDCWD, link);
-    dir = id && !strchr(id, '/') ? str_printf("%s/sandboxes/%s/state.json", paths->data, id) : NULL;
-    if (!dir || !fs_exists(dir)) {
+    if (!id || strchr(id, '/') || !has_record(paths, id)) {
         AUTOSTR struct str shown = STR_INIT, others = STR_INIT;
         str_add_escaped(&shown, pr.root, strlen(pr.root));
         others_of(paths, pr.root, &others);
@@ -82,7 +87,7 @@ static int own_of(const struct paths *paths, const char *workspace, char **ret_i
 int sandbox_find_exact(const struct paths *paths, const char *word, const char *workspace,
                        char **ret_id, struct err **e)
 {
-    AUTOFREE char *link = NULL, *id = NULL, *record = NULL;
+    AUTOFREE char *link = NULL, *id = NULL;
     int rc;
 
     if (!word)
@@ -95,8 +100,7 @@ int sandbox_find_exact(const struct paths *paths, const char *word, const char *
         free(id);
         id = str_dup(word);
     }
-    record = str_printf("%s/sandboxes/%s/state.json", paths->data, id);
-    if (!fs_exists(record))
+    if (!has_record(paths, id))
         return err_new(e, ERR_NOT_FOUND, "no sandbox '%s'; petri ls lists them", word);
     *ret_id = TAKE_PTR(id);
     return 0;
@@ -281,8 +285,10 @@ static int start_new(const struct paths *paths, const char *word, struct options
         rc = err_new(e, ERR_BUSY, "another petri is making this project's sandbox; try again");
     if (rc == 0)
         rc = kept_start(paths, &k, ret, e);
-    if (rc < 0)
+    if (rc < 0 && k.lock >= 0)
         (void)state_remove(paths, k.plan->id, NULL);
+    else if (rc < 0)
+        state_remove_left(paths, k.plan->id);
     return rc;
 }
 
@@ -298,10 +304,15 @@ int sandbox_start(const struct paths *paths, const char *word, struct options *o
         AUTOFREE char *id = NULL;
         err_free_p(&why);
         rc = sandbox_find_exact(paths, word, o->workspace, &id, &why);
-        if (rc == 0)
-            return start_existing(paths, id, o, ret, e);
-        if (rc != -ERR_NOT_FOUND)
+        if (rc == 0) {
+            rc = start_existing(paths, id, o, ret, &why);
+            if (rc != -ERR_NOT_FOUND || has_record(paths, id))
+                break;
+            /* its first start failed this very moment, and took it away */
+            started_free_p(ret);
+        } else if (rc != -ERR_NOT_FOUND) {
             break;
+        }
         err_free_p(&why);
         rc = start_new(paths, word, o, ret, &why);
         if (rc == 0)

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -202,6 +203,22 @@ int state_remove(const struct paths *paths, const char *id, struct err **e)
     else
         remove_lost_links(paths, id);
     return inside_remove(dir, e);
+}
+
+enum { LEFT_TRIES = 100, LEFT_MS = 2 };
+
+void state_remove_left(const struct paths *paths, const char *id)
+{
+    AUTOCLOSE int lock = -1;
+
+    for (int i = 0; i < LEFT_TRIES; i++) {
+        int rc = state_lock(paths, id, &lock, NULL);
+        if (rc == 0)
+            (void)state_remove(paths, id, NULL);
+        if (rc != -ERR_BUSY)
+            return;
+        (void)poll(NULL, 0, LEFT_MS);
+    }
 }
 
 static DIR *open_top(const struct paths *paths)

@@ -71,6 +71,8 @@ int state_read(const struct paths *paths, const char *id, struct state *ret, str
 int state_text(const struct paths *paths, const char *id, char **ret, struct err **e);
 /* Record, links, directory; layers stay until the next sweep. The caller holds the lock. */
 int state_remove(const struct paths *paths, const char *id, struct err **e);
+/* The same of one whose keeper failed to start it, and may not have gone yet; not where somebody else has taken it. */
+void state_remove_left(const struct paths *paths, const char *id);
 /* Removes what runs and keepers that were killed left; true: a sandbox that may have layers was among it. */
 bool state_sweep(const struct paths *paths);
 /* Every sandbox with a record, by time of creation; the caller frees the array and its members. */

@@ -244,3 +244,14 @@ def test_with_very_many_the_look_around_is_rare(life):
             os.unlink(os.path.join(running, f"{i:012x}"))
     life.petri.sh("true").ok()
     assert not os.path.exists(left)
+
+
+def test_start_beside_one_that_fails(life):
+    """Whoever waited for somebody else's start of the same sandbox makes it, where that one came to nothing."""
+    for i in range(12):
+        fails = subprocess.Popen([BIN, "start", "-q", "--startup-timeout", "1ms", f"x{i}"], cwd=life.project,
+                                 env=life.petri.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.0015 * i)
+        r = life("start", "-q", f"x{i}")
+        fails.wait()
+        assert r.rc == 0 or "other flags" in r.talk, r
