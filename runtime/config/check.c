@@ -13,6 +13,7 @@ struct walk {
     const struct source *s;
     const char *agent; /* whose block this is; NULL: everybody's */
     bool counts;       /* not another agent's */
+    uint64_t *seen;    /* keys of this block */
 };
 
 static char *place(const struct source *s, uint32_t node)
@@ -92,6 +93,9 @@ static void take(const struct walk *w, int key, const char *path, uint32_t node)
 
     if (!bad)
         bad = words_check(k, &words);
+    if (!bad && *w->seen & 1ULL << key)
+        bad = str_printf("%s stands here twice, in two spellings", k->name);
+    *w->seen |= 1ULL << key;
     if (!(ok = !bad))
         wrong_value(w, node, path, bad);
     if (k->type == KEY_KEYS && w->s->layer == LAYER_PROJECT) {
@@ -132,6 +136,18 @@ static void unknown(const struct walk *w, const char *parent, const char *name, 
               config_keys[key_find_flat(name)].name);
     else
         wrong(w, node, "unknown key '%s'; petri config schema lists all", shown.p);
+}
+
+static void group(const struct walk *w, const char *parent, uint32_t node);
+
+/* All that is said for everybody, or for one agent. */
+static void block(struct walk *w, uint32_t node)
+{
+    uint64_t seen = 0;
+
+    w->seen = &seen;
+    group(w, "", node);
+    w->seen = NULL;
 }
 
 static void group(const struct walk *w, const char *parent, uint32_t node)
@@ -215,7 +231,7 @@ static void agents(struct walk *w, uint32_t node)
         for (uint32_t k = jsonc_first(j, i + 1); k; k = jsonc_after(j, i + 1, k)) {
             AUTOFREE char *sub = jsonc_text(j, k);
             if (strcmp(sub, "sandbox") == 0)
-                group(w, "", k + 1);
+                block(w, k + 1);
             else if (!w->s->foreign)
                 wrong(w, k, "unknown key 'agent.%s.%s' (did you mean 'agent.%s.sandbox'?)", name,
                       sub, name);
@@ -238,7 +254,7 @@ void source_check(struct loader *l, const struct source *s)
     for (uint32_t i = jsonc_first(j, 0); i; i = jsonc_after(j, 0, i)) {
         AUTOFREE char *name = jsonc_text(j, i);
         if (strcmp(name, "sandbox") == 0) {
-            group(&w, "", i + 1);
+            block(&w, i + 1);
         } else if (strcmp(name, "agent") == 0) {
             agents(&w, i + 1);
         } else if (!s->foreign && strcmp(name, "$schema") != 0) {
