@@ -10,8 +10,6 @@
 #include "runtime/config/trust.h"
 #include "runtime/sandbox/project.h"
 
-enum { MAX_AGENTS = 100 };
-
 static char *this_project(struct err **e)
 {
     CLEANUP(project_free_p) struct project pr = { 0 };
@@ -216,9 +214,9 @@ static int collect_all(const struct config_words *w, const struct paths *paths, 
 
     if (!c || collect(c, ret) < 0)
         return -1;
-    if (c->agents.n > MAX_AGENTS) {
+    if (c->agents.n > CONFIG_MAX_AGENTS) {
         cmd_fail(1, "the project's files name more than %d agents; nobody can look at all of that",
-                 MAX_AGENTS);
+                 CONFIG_MAX_AGENTS);
         return -1;
     }
     for (size_t i = 0; i < c->agents.n; i++) {

@@ -160,13 +160,11 @@ static void say_enabled(const struct config *c)
 /* The nearest directory upwards with a configuration: it costs an exec less than to look for the project. */
 static char *nearest_configured(void)
 {
-    static const char *const names[] = { "petri.json", "petri.jsonc", "wonopcode.json",
-                                         "wonopcode.jsonc" };
     char dir[PATH_MAX];
 
     for (char *slash = getcwd(dir, sizeof dir); slash && dir[0]; *slash = '\0') {
-        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-            AUTOFREE char *path = path_join(dir, names[i]);
+        for (size_t i = 0; i < PROJECT_CONFIGS; i++) {
+            AUTOFREE char *path = path_join(dir, project_configs[i]);
             if (fs_exists(path))
                 return str_dup(dir);
         }

@@ -107,8 +107,6 @@ static char *make_text(const char *project)
 
 static int init_run(const struct cmd *c, int argc, char **argv)
 {
-    static const char *const names[] = { "petri.json", "petri.jsonc", "wonopcode.json",
-                                         "wonopcode.jsonc" };
     CLEANUP(project_free_p) struct project pr = { 0 };
     AUTOFREE char *path = NULL, *text = NULL;
     AUTOCLOSE int fd = -1;
@@ -133,8 +131,8 @@ static int init_run(const struct cmd *c, int argc, char **argv)
         fputs(text, stdout);
         return 0;
     }
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        AUTOFREE char *there = path_join(pr.root, names[i]);
+    for (size_t i = 0; i < PROJECT_CONFIGS; i++) {
+        AUTOFREE char *there = path_join(pr.root, project_configs[i]);
         if (fs_exists(there))
             return cmd_fail(1, "%s is there already; change it with petri config set", there);
     }

@@ -6,7 +6,7 @@
 
 #include "runtime/config/source.h"
 
-enum { MAX_MISTAKES = 100, MAX_WORDS = 1000, MAX_AGENTS = 100 };
+enum { MAX_MISTAKES = 100, MAX_WORDS = 1000 };
 
 struct walk {
     struct loader *l;
@@ -222,7 +222,7 @@ static void agents(struct walk *w, uint32_t node)
             wrong(w, i + 1, "agent.%s: an object is wanted", name);
             continue;
         }
-        if (w->s->layer == LAYER_PROJECT && w->l->c->agents.n <= MAX_AGENTS &&
+        if (w->s->layer == LAYER_PROJECT && w->l->c->agents.n <= CONFIG_MAX_AGENTS &&
             !strv_has(&w->l->c->agents, name))
             strv_add(&w->l->c->agents, name);
         w->agent = name;
@@ -283,6 +283,7 @@ void environment_check(struct loader *l)
         AUTOFREE char *name = NULL, *bad = NULL;
         const char *value = strchr(*v, '=') ? strchr(*v, '=') + 1 : "";
         const struct config_key *k = NULL;
+        const char *as;
         struct assign *a;
 
         if (!str_starts(*v, "PETRI_"))
@@ -290,9 +291,9 @@ void environment_check(struct loader *l)
         name = str_printf("%.*s", (int)strcspn(*v, "="), *v);
         for (size_t i = 0; i < n_config_keys && !variables[i]; i++)
             variables[i] = key_variable(&config_keys[i]);
+        as = strcmp(name, "PETRI_NETWORK_POLICY") == 0 ? "PETRI_NETWORK" : name;
         for (size_t i = 0; i < n_config_keys && !k; i++)
-            if (strcmp(variables[i], name) == 0 ||
-                (key_find("network") == (int)i && strcmp(name, "PETRI_NETWORK_POLICY") == 0))
+            if (strcmp(variables[i], as) == 0)
                 k = &config_keys[i];
         if (!k) {
             const char *rest[64], *near;

@@ -53,6 +53,10 @@ struct config {
     bool agent_missing; /* an agent was named and no file knows it */
 };
 
+enum {
+    CONFIG_MAX_AGENTS = 100
+}; /* of which `agents` has all; with one more it says that there are others */
+
 /* Where the machine's and the user's files are; `ret_user` is $XDG_CONFIG_HOME or ~/.config. */
 extern const char config_system_file[];
 char *config_user_dir(void);

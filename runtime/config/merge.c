@@ -201,7 +201,7 @@ static bool fill(struct loader *l, struct assign *a, const struct value *v)
     return !wrong;
 }
 
-static void add_assign(struct loader *l, struct assign *a, struct setting *into)
+static void add_assign(struct loader *l, struct assign *a, bool profile, struct setting *into)
 {
     struct value v = {
         .key = a->key,
@@ -214,7 +214,7 @@ static void add_assign(struct loader *l, struct assign *a, struct setting *into)
 
     if (!fill(l, a, &v) || !counts(l, &v, false))
         return;
-    if (a->key == key_find("profile"))
+    if (profile)
         add_profile(l, &v, into);
     put(l, into, &v);
 }
@@ -228,22 +228,22 @@ static void add_source(struct loader *l, const struct source *s, bool agent, str
         for (size_t i = 0; i < l->n_assigns; i++) {
             struct assign *a = &l->assigns[i];
             if (a->src == s && a->agent == agent && pass == (a->key != profile))
-                add_assign(l, a, into);
+                add_assign(l, a, pass == 0, into);
         }
 }
 
 /* Who names what may be reached and no policy means an allowlist. */
 static void imply_allowlist(struct loader *l, struct setting *into, const struct setting *below)
 {
-    struct setting *policy = &into[key_find("network")], *allow = &into[key_find("network.allow")];
-    const struct setting *old = &below[key_find("network")];
+    int policy = key_find("network");
+    const struct setting *allow = &into[key_find("network.allow")], *old = &below[policy];
     AUTOSTRV struct strv words = { 0 };
 
-    if (policy->set || !(allow->words.n || old->set))
+    if (into[policy].set || !(allow->words.n || old->set))
         return;
     strv_add(&words, "allowlist");
     put(l, into,
-        &(struct value){ .key = key_find("network"),
+        &(struct value){ .key = policy,
                          .words = &words,
                          .from = allow->words.n ? allow->from.v[0] : old->from.v[0],
                          .layer = allow->words.n ? allow->layer : old->layer });

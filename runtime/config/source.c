@@ -181,9 +181,10 @@ char *source_whole(const struct source *s)
 bool source_trusted(struct loader *l, const struct source *s)
 {
     struct source *own = &l->sources[s - l->sources];
-    if (own->trusted < 0 && !l->from->trust_all && l->from->data) {
+    if (own->trusted < 0) {
         AUTOFREE char *whole = source_whole(s);
-        own->trusted = trust_has(l->from->data, s->path, whole, strlen(whole));
+        own->trusted = l->from->trust_all ||
+                       (l->from->data && trust_has(l->from->data, s->path, whole, strlen(whole)));
     }
-    return own->trusted < 0 ? (own->trusted = l->from->trust_all) : own->trusted;
+    return own->trusted;
 }

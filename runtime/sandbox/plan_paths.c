@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "runtime/sandbox/plan_parts.h"
+#include "runtime/sandbox/project.h"
 
 /* "./a//b/" as "a/b"; NULL where nothing is left or a ".." leads elsewhere. */
 static char *tidy_relative(const char *h)
@@ -98,15 +99,13 @@ static const char *seen_part(const struct plan *p, const char *rel)
 /* In the live directory, what configures the sandbox is not its own to change. */
 static void protect_configuration(struct plan *p)
 {
-    static const char *const names[] = { "petri.json", "petri.jsonc", "wonopcode.json",
-                                         "wonopcode.jsonc" };
-
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        AUTOFREE char *path = path_join(p->project, names[i]);
+    for (size_t i = 0; i < PROJECT_CONFIGS; i++) {
+        const char *name = project_configs[i];
+        AUTOFREE char *path = path_join(p->project, name);
         struct stat st;
-        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-            strcmp(seen_part(p, names[i]), names[i]) == 0 && !strv_has(&p->readonly, names[i]))
-            strv_add(&p->readonly, names[i]);
+        if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && strcmp(seen_part(p, name), name) == 0 &&
+            !strv_has(&p->readonly, name))
+            strv_add(&p->readonly, name);
     }
 }
 

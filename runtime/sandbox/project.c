@@ -152,9 +152,10 @@ static void find_secrets(const struct homes *homes, const char *path, struct str
         AUTOCLOSE int dir = own ? open(home, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
         for (size_t i = 0; (own || meet) && i < ARRAY_LEN(credentials); i++) {
             AUTOFREE char *c = path_join(home, credentials[i]), *real = NULL;
-            AUTOCLOSE int fd = fs_open_beneath(dir, credentials[i], O_PATH | O_CLOEXEC, 0, 0);
+            AUTOCLOSE int fd =
+                own ? fs_open_beneath(dir, credentials[i], O_PATH | O_CLOEXEC, 0, 0) : -1;
             /* a link is rare, and realpath() five system calls */
-            if (fd < 0 && errno == ELOOP && (real = fs_realpath_part(c)))
+            if (own && fd < 0 && errno == ELOOP && (real = fs_realpath_part(c)))
                 strv_add(ret, real);
             if (meet)
                 strv_add(ret, c);
@@ -172,12 +173,17 @@ static bool is_or_holds_home(const char *dir, const struct homes *homes)
     return false;
 }
 
+const char *const project_configs[PROJECT_CONFIGS] = { "petri.json", "petri.jsonc",
+                                                       "wonopcode.json", "wonopcode.jsonc" };
+
 static bool has_marker(const char *dir)
 {
-    static const char *const names[] = { ".git", "petri.json", "petri.jsonc", "wonopcode.json",
-                                         "wonopcode.jsonc" };
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        AUTOFREE char *p = path_join(dir, names[i]);
+    AUTOFREE char *git = path_join(dir, ".git");
+
+    if (fs_exists(git))
+        return true;
+    for (size_t i = 0; i < PROJECT_CONFIGS; i++) {
+        AUTOFREE char *p = path_join(dir, project_configs[i]);
         if (fs_exists(p))
             return true;
     }

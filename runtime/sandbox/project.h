@@ -5,6 +5,10 @@
 #include "base/err.h"
 #include "base/str.h"
 
+/* Files of a project's directory that may configure its sandboxes. */
+enum { PROJECT_CONFIGS = 4 };
+extern const char *const project_configs[PROJECT_CONFIGS];
+
 struct project {
     char *root; /* real path */
     struct stat st;
